@@ -50,7 +50,8 @@ def evaluate(document: Json, index: int, rng: random.Random) -> ScenarioAnswer:
         operation = _OPERATIONS.get(scenario.operation)
         if operation is None:
             raise InvalidArgumentError(
-                f"unknown operation {scenario.operation!r}; known are {', '.join(_OPERATIONS)}"
+                f"unknown operation {scenario.operation!r}; known operations:"
+                f" {', '.join(_OPERATIONS)}"
             )
         chance = rng if scenario.seed is None else random.Random(scenario.seed)
         members = _after_changes(scenario)
@@ -324,7 +325,8 @@ def _quorum_coverage(scenario: Scenario, rng: random.Random) -> ScenarioAnswer: 
             )
         if answer not in ("ok", "no_such_entry", "error"):
             raise InvalidArgumentError(
-                f"args.responses.{index} is {answer!r}; known are ok, no_such_entry, error"
+                f"args.responses.{index} is {answer!r}; it must be one of ok, no_such_entry,"
+                " error"
             )
         if answer != "error":
             mask |= 1 << int(index)

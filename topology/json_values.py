@@ -110,7 +110,7 @@ def _number(value: Json, kind: type) -> float:
 def _member(value: Json, kind: type[_Enum]) -> _Enum:
     known = {one.value: one for one in kind}
     if value not in known:
-        raise _UnfitError(f" is {value!r}; known are {', '.join(known)}")
+        raise _UnfitError(f" is {value!r}; it must be one of {', '.join(known)}")
     return known[value]
 
 

@@ -62,5 +62,7 @@ def arrange_regions(config: QuorumConfig, counts: Mapping[str, int]) -> list[str
     try:
         found = find_ring(config.ensemble_size, labels, _rule(config))
     except PlacementUndecidedError as error:
-        raise PlacementUndecidedError(f"{error} ({config}; up are {_census(counts)})") from None
+        raise PlacementUndecidedError(
+            f"{error} ({config}; nodes up: {_census(counts)})"
+        ) from None
     return None if found is None else [label[0] for label in found.labels]

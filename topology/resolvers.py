@@ -96,5 +96,5 @@ def _check_one_depth(found: Mapping[str, Location]) -> None:
             raise InvalidConfigError(
                 f"location {location} of node {node!r} has {location.depth}"
                 f" parts, {first[1]} of {first[0]!r} has {first[1].depth}: give all nodes"
-                " locations of one depth"
+                " locations of the same depth"
             )

@@ -192,7 +192,7 @@ def _check_depth(where: str, member: KnownNode, other: Location) -> None:
         raise InvalidArgumentError(
             f"{where}: location {member.location} of node {member.node!r} has"
             f" {member.location.depth} parts, others have {other.depth}, e.g. {other}: give all"
-            " nodes locations of one depth"
+            " nodes locations of the same depth"
         )
 
 

@@ -62,7 +62,7 @@ class Loss:
         what = "a regional stream, which is in one region" if is_regional else "a stream"
         nearest = difflib.get_close_matches(text.lower(), known, 1, 0.0)[0]
         raise InvalidArgumentError(
-            f"unknown survive {text!r} for {what}; did you mean {nearest!r}? Available:"
+            f"unknown promise {text!r} for {what}; did you mean {nearest!r}? Available:"
             f" {', '.join(repr(one) for one in known)}"
             " (or give the quorums: ensemble size, write quorum, ack quorum, min regions)"
         )

@@ -49,7 +49,8 @@ class PlacementSwitches:
         """Forbid placement in this region; NotFoundError if there is no such region."""
         if region not in known:
             raise NotFoundError(
-                f"unknown region {region!r}; known are {', '.join(sorted(known)) or 'none'}"
+                f"unknown region {region!r}; known regions:"
+                f" {', '.join(sorted(known)) or 'none'}"
             )
         return attrs.evolve(self, forbidden_regions=self.forbidden_regions | {region})
 

@@ -224,5 +224,5 @@ def _check_depth(node: TreeNode, other: Location) -> None:
         raise InvalidArgumentError(
             f"location {str(node.location)!r} of node {node.node!r} has"
             f" {node.location.depth} parts, others have {other.depth}, e.g. {str(other)!r}:"
-            " give all nodes locations of one depth"
+            " give all nodes locations of the same depth"
         )

@@ -244,7 +244,7 @@ def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _
     if stream.survive and away and (broken := _broken(stream, ledger.quorum, fragment, up)):
         return _degraded(
             f"{about} does not keep its promise {stream.survive!r} while {away} is down:"
-            f" {broken}; start what is down"
+            f" {broken}; start the nodes that are down"
         )
     return None
 
@@ -374,7 +374,7 @@ def _weak(stream: str, flaws: Flaws, one: StreamLedgers) -> _Reason:
 def _hurt(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:
     return _degraded(
         f"{stream} might not survive the next loss: {_fragments(flaws)}: {flaws.why}; start"
-        " what is down"
+        " the nodes that are down"
     )
 
 

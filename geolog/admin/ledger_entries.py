@@ -48,7 +48,7 @@ async def ledger_end(access: ClusterAccess, record: LedgerRecord) -> EntryId:
     if lac is None:
         raise UnavailableError(
             f"no member of the last fragment of ledger {record.ledger} answers, so its last"
-            " acknowledged entry is not known now"
+            " acknowledged entry is unknown: try again later"
         )
     return lac
 

@@ -144,8 +144,8 @@ class NodeReplacer:
     async def _check_successor(self, node_id: str, successor_id: str) -> None:
         if successor_id == node_id:
             raise InvalidArgumentError(
-                f"{node_id} cannot replace itself; to start it again on an empty disk, name no"
-                " successor and start it"
+                f"{node_id} cannot replace itself; to keep this node, name no successor and"
+                " start it on an empty disk"
             )
         node_named(successor_id, await self._known())
         live = await list_live_nodes(self._access.metadata, self._access.cluster)

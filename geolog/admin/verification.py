@@ -103,7 +103,9 @@ class VerifyReport:
         steps = []
         if self.silent_nodes:
             silent = ", ".join(self.silent_nodes)
-            steps.append(f"{silent} did not answer: start what is down, then verify again")
+            steps.append(
+                f"{silent} did not answer: start the nodes that are down, then verify again"
+            )
         if self.ledgers_queued:
             count = len(self.ledgers_queued)
             what = "1 ledger is" if count == 1 else f"{count:,} ledgers are"

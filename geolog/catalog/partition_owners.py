@@ -379,8 +379,8 @@ class PartitionOwners:
 def no_partition(name: PartitionName) -> NoSuchStreamError:
     """The error for a partition that is gone."""
     return NoSuchStreamError(
-        f"stream {str(name.stream)!r} was deleted; a stream made since under that name is a"
-        " different one: open it again"
+        f"stream {str(name.stream)!r} was deleted; if it was created again since, that is a"
+        " different stream: open it again"
     )
 
 

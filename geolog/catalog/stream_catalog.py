@@ -71,7 +71,7 @@ class StreamCatalog:
             await self._put(record, 0)
         except (BadVersionError, NoNodeError):
             raise NoSuchStreamError(
-                f"stream {str(record.name)!r} was deleted while it was being made"
+                f"stream {str(record.name)!r} was deleted while it was being created"
             ) from None
 
     async def _begin_create(self, record: StreamRecord, names: list[PartitionName]) -> None:
@@ -253,7 +253,7 @@ def check_life(known: StreamRecord, found: StreamRecord) -> None:
     """NoSuchStreamError unless the stream found under the name is the one that was known."""
     if found.life != known.life:
         raise NoSuchStreamError(
-            f"stream {str(known.name)!r} was deleted and made again; open it again"
+            f"stream {str(known.name)!r} was deleted and created again; open it again"
         )
 
 
@@ -261,7 +261,7 @@ def _complete(found: StreamRecord) -> StreamRecord:
     """The record, if the stream is usable. NoSuchStreamError."""
     if found.is_incomplete:
         raise NoSuchStreamError(
-            f"stream {str(found.name)!r} is being made or deleted, and cannot be used. If that"
-            f" was interrupted, run `geolog stream delete {found.name}` to remove it"
+            f"stream {str(found.name)!r} is being created or deleted, so it cannot be used. If"
+            f" that was interrupted, run `geolog stream delete {found.name}` to remove it"
         )
     return found

@@ -31,7 +31,8 @@ def parse_mode(text: str) -> StreamMode:
     """Parse a stream mode. InvalidArgumentError for all but `global`."""
     if text != StreamMode.GLOBAL.value:
         raise InvalidArgumentError(
-            f"mode {text!r} is not built yet; use 'global', which is durable across regions"
+            f"mode {text!r} is not implemented yet; use 'global', which is durable across"
+            " regions"
         )
     return StreamMode.GLOBAL
 
@@ -42,7 +43,7 @@ def parse_durability(text: str) -> Durability:
         return Durability(text)
     except ValueError:
         raise InvalidArgumentError(
-            f"durability {text!r} is not known; use 'regions' or 'count'"
+            f"unknown durability {text!r}; use 'regions' or 'count'"
         ) from None
 
 
@@ -52,8 +53,7 @@ def parse_policy(text: str) -> PolicyKind:
     if text not in names:
         nearest = difflib.get_close_matches(text.lower(), names, 1, 0.0)[0]
         raise InvalidArgumentError(
-            f"policy {text!r} is not known; the nearest is {nearest!r}, all are"
-            f" {', '.join(names)}"
+            f"unknown policy {text!r}; did you mean {nearest!r}? (policies: {', '.join(names)})"
         )
     return PolicyKind(text)
 
@@ -154,7 +154,7 @@ def check_settings(record: StreamRecord) -> None:
             raise InvalidArgumentError(f"{what} must be positive, got {limit:g} s")
     if record.retention_bytes is not None and record.retention_bytes <= 0:
         raise InvalidArgumentError(
-            f"retention must be positive, got {record.retention_bytes} bytes"
+            f"retention bytes must be positive, got {record.retention_bytes}"
         )
 
 

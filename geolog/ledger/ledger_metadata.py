@@ -136,7 +136,7 @@ class LedgerMetadata:
             except OutcomeUnknownError as error:
                 answers_lost_count += 1
                 if answers_lost_count >= _ANSWERS_LOST_MAX:
-                    raise UnavailableError(f"no ledger could be made: {error}") from error
+                    raise UnavailableError(f"no ledger could be created: {error}") from error
                 continue
             return VersionedLedger(record, 0)
 

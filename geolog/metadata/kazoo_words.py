@@ -84,7 +84,7 @@ def refusal_of(error: Exception, path: str) -> GeologError:
         case kazoo_errors.NodeExistsError():
             return NodeExistsError(f"{path} already exists")
         case kazoo_errors.BadVersionError():
-            return BadVersionError(f"{path} is at another version by now")
+            return BadVersionError(f"{path} has changed meanwhile: it has another version")
         case kazoo_errors.NotEmptyError():
             return NotEmptyError(f"{path} has children")
         case kazoo_errors.NoChildrenForEphemeralsError():

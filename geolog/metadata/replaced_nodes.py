@@ -91,7 +91,7 @@ async def mark_replaced(metadata: Metadata, cluster: str, node_id: str) -> Repla
         if live is not None:
             raise NodeRunsError(
                 f"node {node_id} is up at {live.address}, and a running node cannot be"
-                " replaced: stop it first. If it has just died, its record goes within"
+                " replaced: stop it first. If it has just died, its record expires within"
                 f" {metadata.session_timeout_s:g} s, the session time-out: try again then"
             )
         replaced = ReplacedNode(

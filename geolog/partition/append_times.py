@@ -76,7 +76,7 @@ class AppendTimes:
                 "%s: the last record's append time is %s, %s ahead of the metadata store's"
                 " clock; one of two clocks is, or was, wrong. Append times never decrease, so"
                 " records appended until then get that same time. A read from an earlier time"
-                " finds them all; retention goes by when segments are completed",
+                " finds them all; retention uses the times at which segments are completed",
                 self._name,
                 _words_of(last_us),
                 _span(ahead_us),
@@ -88,9 +88,9 @@ class AppendTimes:
                 self._nursery.start_soon(self._ask, name=f"time for {self._name}")
             case ClockAhead(ahead_us):
                 _log.warning(
-                    "%s: this host's clock is %s ahead of the metadata store's, and one of the"
-                    " two is wrong; append times are held to %s ahead of the store's. Set the"
-                    " clock that is wrong",
+                    "%s: this host's clock is %s ahead of the metadata store's, so one of the"
+                    " two is wrong; append times stay at most %s ahead of the store's. Correct"
+                    " the clock that is wrong",
                     self._name,
                     _span(ahead_us),
                     _span(AHEAD_US_MAX),

@@ -37,7 +37,7 @@ class BatchAdmission:
         highest = self._transaction_id
         if first is not None and highest is not None and first < highest:
             raise ConflictError(
-                f"transaction id {first} goes back: {self._name} has {highest} already"
+                f"transaction id {first} is too low: {self._name} already has {highest}"
             )
         if terms.writer is not None:
             self._check_writer(terms.writer, sent)

@@ -66,8 +66,8 @@ class PartitionRetention:
         is_behind = behind_us > AHEAD_US_MAX
         if is_behind and not self._is_behind_told:
             _log.warning(
-                "%s: this host's clock is %s behind the metadata store's, and one of the two is"
-                " wrong; retention may let records go later. Set the clock that is wrong",
+                "%s: this host's clock is %s behind the metadata store's, so one of the two is"
+                " wrong; retention may delete records late. Correct the clock that is wrong",
                 self.name,
                 _span(behind_us),
             )
@@ -79,10 +79,9 @@ class PartitionRetention:
         if ahead_us > AHEAD_US_MAX and not self._is_ahead_told:
             self._is_ahead_told = True
             _log.warning(
-                "%s: segment %d, with the records up to sequence %s, was completed by a host"
-                " whose clock was %s ahead of this host's, and one of the two is wrong;"
-                " retention goes by the metadata store's clock alone. Set the clock that is"
-                " wrong",
+                "%s: segment %d (records up to sequence %s) was completed by a host whose clock"
+                " was %s ahead of this host's, so one of the two is wrong; retention uses the"
+                " metadata store's clock alone. Correct the clock that is wrong",
                 self.name,
                 segment.record.segment,
                 segment.record.last_sequence,

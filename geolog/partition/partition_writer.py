@@ -324,8 +324,8 @@ class PartitionWriter:
             batch = self._sent.popleft()
             self.unknown_count += batch.sealed.record_count
             unknown = OutcomeUnknownError(
-                f"{self.name}: whether records from sequence {batch.assigned.first_sequence} on"
-                f" were appended is unknown: {failure}"
+                f"{self.name}: records from sequence {batch.assigned.first_sequence} may or may"
+                f" not have been appended: {failure}"
             )
             unknown.__cause__ = failure
             self._finish(batch, unknown)

@@ -96,7 +96,8 @@ class BatchReadBack:
                         return fetched.decoded.open(index)
                     slot += line.record_count
                 raise DataLostError(
-                    f"{name}: entry {entry} of ledger {ledger.ledger} has no such batch"
+                    f"{name}: entry {entry} of ledger {ledger.ledger} has no batch at slot"
+                    f" {batch.slot}"
                 )
             raise UnavailableError(
                 f"{name}: entry {batch.entry} of segment {batch.segment} could not be read"

@@ -229,9 +229,9 @@ class ShownOwners:
         if not shown.is_refusal_told:
             shown.is_refusal_told = True
             _log.warning(
-                "%s could not leave %s in metadata: %s. Until it has, readers wait at the end"
-                " of this partition. Fix the cause, or end this process. Retrying, less and"
-                " less often.",
+                "owner %s: cannot release %s in metadata (%s); readers wait at the end of this"
+                " partition until it is released. Retrying at growing intervals: fix the cause,"
+                " or end this process",
                 shown.claim.record.owner,
                 shown.claim.name,
                 error,

@@ -88,8 +88,8 @@ async def recovered_state(
                 return behind.state
     if behind.first is not None and behind.first.first_sequence > 0:
         raise DamagedBytesError(
-            f"{name}: segment {behind.first.segment} begins without a snapshot, and what came"
-            " before it is gone"
+            f"{name}: segment {behind.first.segment} begins without a snapshot, and the"
+            " segments before it are gone"
         )
     return behind.state
 

@@ -126,7 +126,7 @@ class Takeover:
             _go_on_behind_nothing(state, last)
         if state.sequence_next < last.first_sequence:
             raise DamagedBytesError(
-                f"{name}: the log ends before sequence {state.sequence_next}, but its last"
+                f"{name}: the next sequence is {state.sequence_next} by the log, but its last"
                 f" segment begins at {last.first_sequence}"
             )
         completed = last.completed(
@@ -189,7 +189,7 @@ def _checked(name: PartitionName, last: SegmentRecord, state: PartitionState) ->
         _go_on_behind_nothing(state, last)
     if state.sequence_next != last.last_sequence + 1:
         raise DamagedBytesError(
-            f"{name}: the log ends before sequence {state.sequence_next}, but its list of"
-            f" segments ends before {last.last_sequence + 1}"
+            f"{name}: the next sequence is {state.sequence_next} by the log, but"
+            f" {last.last_sequence + 1} by its list of segments"
         )
     return state

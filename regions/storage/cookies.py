@@ -83,7 +83,7 @@ def check_together(found: Sequence[FoundDirectory]) -> None:
             )
         if cookie.directory in seen:
             raise WrongDataDirectoryError(
-                f"data directories {seen[cookie.directory]} and {disk} both are number"
+                f"data directories {seen[cookie.directory]} and {disk} are both number"
                 f" {cookie.directory + 1} of node {cookie.node_id}: one is a copy of the other."
                 " Remove the copy and pass the missing directory instead"
             )
@@ -106,9 +106,9 @@ def _check_count(
     if len(found) < cookie.directories:
         missing = [str(index + 1) for index in range(cookie.directories) if index not in seen]
         raise WrongDataDirectoryError(
-            f"{expected}, but {len(found)} given; missing: number {', '.join(missing)}. Pass"
-            " all of them to --data-dir, in any order. If a disk is lost, replace the node:"
-            f" `geolog node replace {cookie.node_id}`"
+            f"{expected}, but {len(found)} given; missing: number {', '.join(missing)}."
+            " Pass all of them to --data-dir, in any order. If a disk is lost, replace the"
+            f" node: `geolog node replace {cookie.node_id}`"
         )
 
 

@@ -65,8 +65,8 @@ def plan_descriptors(
     if planned.connections_max < connections_max:
         wanted = limit - left + connections_max + journal_files_open_max
         _log.warning(
-            "open-file limit: %d; takes %d connections instead of %d. For all of them raise the"
-            " limit to %d (`ulimit -Hn`, or LimitNOFILE of a systemd unit)",
+            "open-file limit: %d; accepts %d connections instead of %d. To accept them all,"
+            " raise the limit to %d (`ulimit -Hn`, or LimitNOFILE of a systemd unit)",
             limit,
             planned.connections_max,
             connections_max,

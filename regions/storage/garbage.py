@@ -107,7 +107,7 @@ class GarbageCollector:
 
     async def _look_at(self, ledger: LedgerId, present: _Present) -> None:
         if ledger >= present.ledger_next:
-            _log.error("ledger %d: metadata is older than it; not deleted", ledger)
+            _log.error("ledger %d: metadata has not allocated this id yet; not deleted", ledger)
             return
         try:
             stored, record = await self._find(ledger)

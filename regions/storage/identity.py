@@ -128,7 +128,7 @@ def _check_cookies_there(claim: Claim, found: Sequence[FoundDirectory]) -> None:
         if each.cookie is None and each.has_journal:
             raise DamagedCookieError(
                 f"data directory {each.disk} of node {claim.node_id} holds a journal but no"
-                f" {COOKIE_NAME}: replace the node by `geolog node replace {claim.node_id}`"
+                f" {COOKIE_NAME}: replace the node: `geolog node replace {claim.node_id}`"
             )
 
 
@@ -150,7 +150,7 @@ def _check_claim(found: FoundDirectory, claim: Claim, cluster_id: str) -> None:
     if cookie.location != claim.location:
         raise WrongDataDirectoryError(
             f"node {cookie.node_id} is at {cookie.location}, not {claim.location}: its entries "
-            "were placed for that location. Start it there, or replace it by a new node"
+            "were placed for that location. Start it there, or replace it with a new node"
         )
 
 
@@ -169,7 +169,7 @@ def _check_known(
     if known is None and any(each.has_journal for each in found):
         raise NodeReplacedError(
             f"metadata does not know node {cookie.node_id}, whose disk holds a journal: it "
-            "was removed from the cluster, or --zookeeper names another one"
+            "was removed from the cluster, or --zookeeper names that of another cluster"
         )
     if known is None:
         return  # A first start that did not finish.
@@ -181,9 +181,9 @@ def _check_known(
     for each in found:
         if each.cookie is None:
             raise NodeReplacedError(
-                f"data directory {each.disk} is empty, but node {cookie.node_id} was created"
-                f"  with {cookie.directories} that are not: restore its disk, or replace it:"
-                f" `geolog node replace {cookie.node_id}`"
+                f"data directory {each.disk} is empty, but one of the {cookie.directories} data"
+                f" directories of node {cookie.node_id} is missing: restore its disk, or"
+                f" replace the node: `geolog node replace {cookie.node_id}`"
             )
 
 

@@ -190,9 +190,9 @@ class NodeRegistration:
         other = await _find_elsewhere(self._metadata, self._path, self._record)
         if other is not None:
             raise NodeUpElsewhereError(
-                f"node {other.node_id} has come up at {other.address} with the identity of "
-                f"this disk, so this process, at {self._record.address}, ends: one of the "
-                "two disks is a copy"
+                f"node {other.node_id} is now up at {other.address} with the identity of this "
+                f"disk; stopping this process, at {self._record.address}: one of the two disks "
+                "is a copy"
             )
 
     async def run(self) -> None:

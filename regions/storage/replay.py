@@ -335,8 +335,9 @@ def _older_disk(
     end: JournalEnd, noted: JournalEnd, identity: JournalIdentity
 ) -> OlderDiskError:
     return OlderDiskError(
-        f"the journal of node {identity.node_id} in {identity.directory} ends with {end.offset}"
-        f" bytes of file {end.file_id:016x}, but metadata notes byte {noted.offset} of file"
-        f" {noted.file_id:016x}: files were lost or cut, or this is an old copy. Restore the"
-        f" node's own disk, or replace the node: `geolog node replace {identity.node_id}`"
+        f"the journal of node {identity.node_id} in {identity.directory} ends at byte"
+        f" {end.offset} of file {end.file_id:016x}, but metadata records its end at byte"
+        f" {noted.offset} of file {noted.file_id:016x}: files were lost or cut, or this is"
+        " an old copy. Restore the node's own disk, or replace the node:"
+        f" `geolog node replace {identity.node_id}`"
     )

@@ -56,7 +56,7 @@ def test_a_repeated_run_of_a_writer_appends_nothing_twice(demo: DemoProcess) -> 
     assert [one["duplicate"] for one in answers] == [True] * 1000 + [False] * 2000
     assert read.stdout == b"".join(lines)
     assert other.returncode == 1
-    assert b"was appended before with other bytes" in other.stderr
+    assert b"was appended before with different bytes" in other.stderr
 
 
 def test_a_position_needs_the_partition_if_there_are_several(demo: DemoProcess) -> None:

@@ -112,8 +112,11 @@ def hundred(demo: DemoProcess) -> str:
         (["--from", "sequence:50", "--to", "sequence:40"], "cannot end at sequence:40"),
         (["--from", "last:5", "--to", "sequence:40"], "cannot end at sequence:40"),
         (["--from", "time:-1m", "--to", "time:-1h"], "which is before it"),
-        (["--from", "sequence:500"], "beyond the end: the next of bad/hundred#0 is 100"),
-        (["--to", "sequence:500"], "beyond the end: the next of bad/hundred#0 is 100"),
+        (
+            ["--from", "sequence:500"],
+            "beyond the end: the next sequence of bad/hundred#0 is 100",
+        ),
+        (["--to", "sequence:500"], "beyond the end: the next sequence of bad/hundred#0 is 100"),
         (["--from", "99-0-0"], "99-0-0 is beyond the end"),
     ],
 )

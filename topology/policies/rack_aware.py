@@ -150,7 +150,7 @@ class RackAware(RingPolicy):
             f"no ensemble of {size} has {min(rule.width, self.min_racks)} racks in every"
             f" write set of {rule.width}: "
             + (
-                "no order of the racks that are up keeps it"
+                "no order of the racks that are up achieves this"
                 if obstacle is None
                 else obstacle.told("rack")
             )

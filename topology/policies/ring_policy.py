@@ -147,10 +147,14 @@ class RingPolicy:
                     self.adherence(members, ring, request.write_quorum, request.ack_quorum),
                 )
         raise NotEnoughNodesError(
-            f"node {node!r} ({members.location_of(node)}) cannot be replaced: up, allowed"
-            f" and not in the ensemble are {seen}; "
-            + ("none keeps" if seen else "one is needed that keeps")
-            + f" its write sets adherent (E {request.ensemble_size} W {request.write_quorum}"
+            f"node {node!r} ({members.location_of(node)}) cannot be replaced:"
+            + (
+                f" none of the {seen} nodes that are up, allowed and not in the ensemble keeps"
+                " its write sets adherent"
+                if seen
+                else " no node is up, allowed and not in the ensemble"
+            )
+            + f" (E {request.ensemble_size} W {request.write_quorum}"
             f" A {request.ack_quorum})"
         )
 
@@ -188,14 +192,14 @@ class RingPolicy:
         if is_undecided:
             raise PlacementUndecidedError(
                 f"found no node for the slots of an ensemble of {len(ensemble)} within"
-                f" {JUDGED_MAX} judged write sets, though there may be one; free are"
+                f" {JUDGED_MAX} judged write sets, though there may be one; free nodes:"
                 f" {census}"
             )
         regions = " ".join(members.location_of(node).region for node in ensemble)
         raise NotEnoughNodesError(
             "no node that is up and allowed can take a slot in an ensemble (E"
             f" {request.ensemble_size} W {request.write_quorum} A {request.ack_quorum}) of"
-            f" {regions}; free are {census or 'none'}"
+            f" {regions}; free nodes: {census or 'none'}"
         )
 
     def _piles(

@@ -79,8 +79,8 @@ class TooFewDistinct:
     def told(self, noun: str) -> str:
         """How many domains each write set needs, and the shortage over all write sets."""
         return (
-            f"every write set needs nodes in {self.domains} {noun}s, {self.needed} places in"
-            f" all; with so few nodes in the small {noun}s there are {self.available}:"
+            f"every write set needs nodes in {self.domains} {noun}s: {self.needed} places in"
+            f" all, but the small {noun}s have too few nodes and fill {self.available}:"
             f" {self.needed - self.available} short"
         )
 

@@ -101,7 +101,7 @@ def preflight(node_ids: Sequence[str]) -> None:
     names = ", ".join(report.nodes)
     if report.risks:
         raise CheckFailedError(
-            f"without {names}: {counted(len(report.risks), 'risk')} among"
+            f"not safe to stop {names}: {counted(len(report.risks), 'risk')} in"
             f" {counted(report.ledgers, 'ledger')}"
         )
     tell(

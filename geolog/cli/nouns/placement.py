@@ -324,7 +324,8 @@ def _judge_remaining(report: PlacementRepairReport) -> None:
     if report.is_complete:
         return
     count, whys = report.remaining_count, sorted({one.why for one in report.remaining})
-    message = f"{several(count, 'fragment')} still not placed by policy: {'; '.join(whys[:3])}"
+    fragments = several(count, "fragment")
+    message = f"{fragments} still not placed as the policy requires: {'; '.join(whys[:3])}"
     if report.may_pass_count == count:
         raise UnavailableError(f"{message}. Run the same command again later")
     raise CheckFailedError(message)

@@ -129,7 +129,7 @@ class LengthPrefixedParser:
             (length,) = _LENGTH.unpack_from(data, start)
             if length > LINE_BYTES_MAX:
                 raise TooLargeError(
-                    f"a length prefix of {length} bytes exceeds the limit of {LINE_BYTES_MAX}"
+                    f"length prefix {length} exceeds the limit of {LINE_BYTES_MAX} bytes"
                 )
             end = start + _LENGTH.size + length
             if end > len(data):

@@ -321,7 +321,8 @@ def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) ->
     match bound:
         case AtSequence(sequence, _) if sequence > end.sequence:
             raise InvalidArgumentError(
-                f"sequence {sequence} is beyond the end: the next of {name} is {end.sequence}"
+                f"sequence {sequence} is beyond the end: the next sequence of {name} is"
+                f" {end.sequence}"
             )
         case AtDlsn(dlsn) if dlsn.segment > max(1, end.segment):
             raise InvalidArgumentError(

@@ -174,11 +174,11 @@ class PartitionBatcher:
         number, highest = fields.transaction_id, self._transaction_id
         if number is not None and highest is not None and number < highest:
             raise ConflictError(
-                f"transaction id {number} goes back: {self.sink.name} has {highest} already"
+                f"transaction id {number} is too low: {self.sink.name} already has {highest}"
             )
         if fields.seq is not None and fields.seq <= self.seq_highest:
             raise ConflictError(
-                f"seq {fields.seq} goes back: {self.sink.name} has {self.seq_highest} already"
+                f"seq {fields.seq} is too low: {self.sink.name} already has {self.seq_highest}"
             )
         if fields.seq is not None:
             self._check_refused(fields.seq)

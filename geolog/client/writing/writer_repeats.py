@@ -148,7 +148,7 @@ class WriterRepeats:
         )  # fmt: skip
         given = (fields.value, fields.key, dict(fields.headers or {}), fields.transaction_id)
         if found != given:
-            raise ConflictError(f"{self._who(seq)} was appended before with other bytes")
+            raise ConflictError(f"{self._who(seq)} was appended before with different bytes")
         return Receipt(
             name.number,
             DLSN(batch.segment, batch.entry, batch.slot + row),

@@ -37,7 +37,7 @@ class LocationScriptConfig:
     def __attrs_post_init__(self) -> None:
         for name in ("script_timeout_s", "kept_s"):
             if getattr(self, name) <= 0:
-                raise InvalidConfigError(f"{name} must be above 0, got {getattr(self, name)}")
+                raise InvalidConfigError(f"{name} must be positive, got {getattr(self, name)}")
 
 
 class LocationScript:

@@ -54,7 +54,7 @@ class PlacementConfig:
     def __attrs_post_init__(self) -> None:
         for name in ("script_timeout_s", "script_kept_s", "weight_multiple_max", "flapping_s"):
             if not getattr(self, name) > 0:
-                raise InvalidConfigError(f"{name} must be above 0, got {getattr(self, name)}")
+                raise InvalidConfigError(f"{name} must be positive, got {getattr(self, name)}")
         for name in ("stabilize_s", "departures_max"):
             if getattr(self, name) < 0:
                 raise InvalidConfigError(f"{name} must be >= 0, got {getattr(self, name)}")

@@ -213,9 +213,9 @@ class LedgerWriter:
         up = [fragment.ensemble[slot] for slot in sorted({*self._links.slots_up, *new})]
         would_be_up = ", ".join(f"{one.node_id} ({one.location.region})" for one in up)
         raise NotEnoughNodesError(
-            f"ledger {self.record.ledger} cannot go on: each write set needs"
-            f" {quorum.ack_quorum} members up in {quorum.min_regions} regions; after"
-            f" {len(new)} replacements only {would_be_up} would be up: start the others, or"
+            f"ledger {self.record.ledger} cannot continue: each write set needs"
+            f" {quorum.ack_quorum} members up in {quorum.min_regions} regions, but even with"
+            f" the {len(new)} new members only {would_be_up} would be up: start the others, or"
             " add nodes"
         )
 

@@ -353,7 +353,7 @@ def test_a_node_that_is_down_weakens_closed_ledgers_of_the_stream() -> None:
     assert report.state is HealthState.DEGRADED
     assert report.reasons[1] == (
         "stream s/t might not survive the next loss: 1 fragment, in ledger 1: without region a"
-        " no ack set is left, while b-2 is down; start what is down"
+        " no ack set is left, while b-2 is down; start the nodes that are down"
     )
 
 

@@ -206,7 +206,7 @@ async def test_silent_members_are_named_if_their_copies_are_needed(
     assert report.silent_nodes == ["node-0", "node-1"]
     assert report.problems[0].endswith("too few for an ack set: node-0, node-1 did not answer")
     assert report.reasons[-1] == (
-        "node-0, node-1 did not answer: start what is down, then verify again"
+        "node-0, node-1 did not answer: start the nodes that are down, then verify again"
     )
 
 

@@ -47,5 +47,8 @@ async def test_a_store_that_never_reports_an_outcome_is_unavailable(
     for _ in range(100):
         session.lose_next_answer()
 
-    with trio.fail_after(60), pytest.raises(UnavailableError, match="no ledger could be made"):
+    with (
+        trio.fail_after(60),
+        pytest.raises(UnavailableError, match="no ledger could be created"),
+    ):
         await ledgers.allocate(_QUORUM, _FRAGMENT, stream="a/b#0")

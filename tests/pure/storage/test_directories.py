@@ -197,7 +197,7 @@ async def test_a_copy_of_one_directory_in_place_of_another_is_named(
 
     with pytest.raises(
         WrongDataDirectoryError,
-        match="/disk-1 and /copy both are number 1 of node node-1: one is a copy",
+        match="/disk-1 and /copy are both number 1 of node node-1: one is a copy",
     ):
         await start(world)
 

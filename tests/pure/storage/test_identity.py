@@ -284,7 +284,7 @@ async def test_a_node_whose_place_was_taken_while_it_was_cut_off_ends(
             await trio.sleep_forever()
 
     async def see_original_end(task_status: trio.TaskStatus[MemoryMetadata]) -> None:
-        with pytest.raises(NodeUpElsewhereError, match=r"has come up at storage:7002"):
+        with pytest.raises(NodeUpElsewhereError, match=r"is now up at storage:7002"):
             await run_original(task_status)
 
     async with world.store.open_session() as observer, trio.open_nursery() as nursery:

@@ -243,7 +243,7 @@ def test_a_forbidden_region_gets_nothing_new_until_it_is_allowed_again() -> None
     assert placed(switches) == {"n1", "n3"}
     assert placed(switches.allowing("b")) == {"n1", "n2", "n3"}
     assert PlacementSwitches.from_document(switches.document()) == switches
-    with pytest.raises(NotFoundError, match="unknown region 'z'; known are a, b, c"):
+    with pytest.raises(NotFoundError, match="unknown region 'z'; known regions: a, b, c"):
         switches.forbidding("z", known)
 
 

@@ -337,8 +337,8 @@ def test_a_soft_ensemble_says_whether_a_strict_one_may_exist() -> None:
         (
             "8/5/4 m4",
             "a2 b4 c1 d1 e1",
-            "needs nodes in 4 regions, 32 places in all; with so few nodes in the small"
-            " regions there are 31: 1 short",
+            "needs nodes in 4 regions: 32 places in all, but the small regions have too few"
+            " nodes and fill 31: 1 short",
         ),
     ],
 )

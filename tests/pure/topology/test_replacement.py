@@ -196,12 +196,12 @@ def test_with_one_spare_node_for_two_lost_members_one_is_replaced() -> None:
 
 
 def test_without_a_free_node_the_refusal_says_what_is_there() -> None:
-    with pytest.raises(NotEnoughNodesError, match="of a b c; free are none"):
+    with pytest.raises(NotEnoughNodesError, match="of a b c; free nodes: none"):
         replaced("3/3/2 m2", "abc", "2", "")
 
 
 def test_nodes_that_leave_no_ack_set_are_refused() -> None:
-    with pytest.raises(NotEnoughNodesError, match="free are a: 3"):
+    with pytest.raises(NotEnoughNodesError, match="free nodes: a: 3"):
         replaced("2/2/2 m2", "ab", "1", "a3")
 
 

@@ -98,7 +98,15 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
 @pytest.mark.parametrize(
     ("policy", "up", "operation", "args", "params", "error", "message"),
     [
-        ("rack", NINE, "topology_view", {}, {}, "invalid_argument", "known are default, local"),
+        (
+            "rack",
+            NINE,
+            "topology_view",
+            {},
+            {},
+            "invalid_argument",
+            "must be one of default, local",
+        ),
         (
             "default",
             "n=/a/r:up",
@@ -106,7 +114,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {},
             {},
             "invalid_argument",
-            "'up'; known are",
+            "'up'; it must be one of",
         ),
         (
             "default",
@@ -115,7 +123,7 @@ NINE = " ".join(f"{region}{rack}=/{region}/r{rack}" for region in "abc" for rack
             {},
             {},
             "invalid_argument",
-            "unknown operation 'place'; known are",
+            "unknown operation 'place'; known operations:",
         ),
         ("default", "n=", "topology_view", {}, {}, "invalid_argument", "location '' is not of"),
         ("default", "n=/r", "topology_view", {}, {}, "invalid_argument", "form /REGION/RACK"),
@@ -457,7 +465,12 @@ def test_a_replacement_that_is_not_strict_about_zones_prefers_a_known_zone() -> 
             "False",
         ),
         ("quorum", "quorum_coverage", {**SIZES, "responses": {"9": "ok"}}, "indices 0 to 2"),
-        ("quorum", "quorum_coverage", {**SIZES, "responses": {"0": "late"}}, "known are ok"),
+        (
+            "quorum",
+            "quorum_coverage",
+            {**SIZES, "responses": {"0": "late"}},
+            "must be one of ok",
+        ),
         ("quorum", "write_set", {**SIZES, "entry_id": -1}, "args.entry_id must be >= 0"),
         ("quorum", "new_ensemble", SIZES, "needs a policy"),
         (

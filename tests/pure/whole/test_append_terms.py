@@ -50,7 +50,7 @@ async def test_transaction_ids_never_go_back(autojump_clock: MockClock) -> None:
             async with world.log.open_writer(STREAM) as writer:
                 await writer.append(b"%d" % number, transaction_id=number)
                 await writer.append(b"none")
-                with pytest.raises(geolog.ConflictError, match=f"has {number} already"):
+                with pytest.raises(geolog.ConflictError, match=f"already has {number}"):
                     await writer.append(b"never", transaction_id=number - 1)
 
         ids = [record.transaction_id for record in await records_of(world.log)]
@@ -88,7 +88,7 @@ async def test_the_highest_transaction_id_survives_owners_that_write_none(
                     await writer.append(b"none")
                     raise ZeroDivisionError
         async with world.log.open_writer(STREAM) as writer:
-            with pytest.raises(geolog.ConflictError, match="has 7 already"):
+            with pytest.raises(geolog.ConflictError, match="already has 7"):
                 await writer.append(b"never", transaction_id=6)
 
 
