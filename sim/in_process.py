@@ -32,7 +32,7 @@ _SYNC_S = 0.002
 
 @attrs.define(eq=False)
 class InProcessNode:
-    """A storage node: its place, its disks, and whether it runs."""
+    """A storage node: its location, its disks and its state."""
 
     node_id: str
     location: str
@@ -55,12 +55,12 @@ class InProcessNode:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not killed since."""
+        """Whether it was started and not killed afterwards."""
         return self.scope is not None
 
 
 class InProcessCluster:
-    """Nodes, network, metadata; made by `open_in_process_cluster`."""
+    """Nodes, network and metadata; opened by `open_in_process_cluster`."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class InProcessCluster:
         on_session: Callable[[MemoryMetadata], None] | None = None,
         off_us: Callable[[], int] = lambda: 0,
     ) -> AsyncIterator[Log]:
-        """Open a client on a host of its own in a region.
+        """Open a client on its own host in a region.
 
         `off_us`: how far that host's wall clock is ahead.
         """
@@ -191,7 +191,7 @@ class InProcessCluster:
 
 
 def _slow(disk: MemoryDisk) -> MemoryDisk:
-    """Syncs take a moment, so that there is something to lose."""
+    """Make syncs take a moment, so that there is data to lose."""
     disk.faults.sync_s = _SYNC_S
     return disk
 
@@ -205,7 +205,7 @@ async def open_in_process_cluster(
     journal_file_bytes: int = 8 << 20,
     directories_per_node: int = 1,
 ) -> AsyncIterator[InProcessCluster]:
-    """A cluster with this many nodes per region, each on a rack of its own, all up."""
+    """Open a cluster with this many nodes per region, each on its own rack, all up."""
     async with open_memory_store() as store, trio.open_nursery() as nursery:
         cluster = InProcessCluster(
             store,

@@ -1,8 +1,8 @@
-"""A disk of which one call fails: the n-th of all, with EIO or, where it takes space, ENOSPC.
+"""A disk whose n-th call fails with EIO or, for calls that take space, ENOSPC.
 
-Calls are counted over all files of the disk. A failed write may have written some of its
-bytes; a failed sync has written all of them, but which are on the disk nobody knows. After a
-failed write or sync the file must not be used for writing again, and the disk checks that.
+Calls are counted over all files of the disk. A failed write may have written some of its bytes.
+A failed sync has written all of them, but it is unknown which are on the disk. After a failed
+write or sync, the file must not be written again; the disk checks that.
 """
 
 import enum
@@ -24,7 +24,7 @@ Buffers = Sequence[bytes | bytearray | memoryview]
 
 
 class DiskCall(enum.Enum):
-    """What a node asks of its disk."""
+    """Calls of a node to its disk."""
 
     WRITE = "write"
     SYNC = "sync"
@@ -50,22 +50,22 @@ def _tell_nobody(_what: str) -> None:
 
 @attrs.define
 class Failure:
-    """Which call fails, and how. It counts, so one is for one disk."""
+    """Which call fails, and how. It counts calls, so each disk needs its own."""
 
     at: int | None
-    """The count of the call, from 1 over all of `calls`; None: none fails."""
+    """The number of the failing call, counted from 1 over all `calls`; None for no failure."""
     error: int = errno.EIO
     calls: frozenset[DiskCall] = ALL_CALLS
     on_failed: Callable[[str], None] = _tell_nobody
-    """Told what failed, as it does."""
+    """Called with a description when the call fails."""
     seen_count: int = attrs.field(default=0, init=False)
     failed: DiskCall | None = attrs.field(default=None, init=False)
-    """What failed, once something did."""
+    """The call that failed, if any."""
     used_again: list[str] = attrs.field(factory=list, init=False)
-    """Files that were written again after a write or sync of them had failed."""
+    """Files that were written again after a failed write or sync."""
 
     def pass_call(self, call: DiskCall, name: str) -> None:
-        """One more call begins; it raises if it is the one."""
+        """Count a call; raise if it is the failing one."""
         if call not in self.calls:
             return
         self.seen_count += 1
@@ -98,7 +98,7 @@ class FailingFile:
         return self._file.size_bytes
 
     async def write_synced(self, offset: int, buffers: Buffers) -> None:
-        """Write and sync; either may be what fails."""
+        """Write and sync; either may fail."""
         await self._write_half(offset, buffers)
         try:
             self._failure.pass_call(DiskCall.SYNC, self.name)
@@ -114,7 +114,7 @@ class FailingFile:
         await self._file.write(offset, buffers)
 
     async def _write_half(self, offset: int, buffers: Buffers) -> None:
-        """If it is the write that fails, half of it is there."""
+        """Write half of the bytes if the write is the failing call."""
         if self._has_failed:
             self._failure.used_again.append(self.name)
         try:
@@ -126,7 +126,7 @@ class FailingFile:
             raise
 
     async def allocate(self, offset: int, length: int) -> None:
-        """Take space."""
+        """Reserve space."""
         self._failure.pass_call(DiskCall.ALLOCATE, self.name)
         await self._file.allocate(offset, length)
 
@@ -141,15 +141,15 @@ class FailingFile:
         return await self._file.read(offset, length)
 
     async def read_many(self, pieces: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Read all of these."""
+        """Read several pieces."""
         return [await self.read(offset, length) for offset, length in pieces]
 
     async def forget_cached(self, pieces: Sequence[tuple[int, int]]) -> None:
-        """Advice, which does not fail."""
+        """Pass on the advice, which never fails."""
         await self._file.forget_cached(pieces)
 
     def rest(self) -> None:
-        """It is not written any more."""
+        """Note that the file will not be written any more."""
         self._file.rest()
 
     async def close(self) -> None:
@@ -158,7 +158,7 @@ class FailingFile:
 
 
 class FailingDisk:
-    """A disk with one failure in it."""
+    """A disk with one failure."""
 
     def __init__(self, disk: Disk, failure: Failure) -> None:
         self._disk = disk
@@ -177,7 +177,7 @@ class FailingDisk:
         return FailingFile(await self._disk.open(name), self._failure)
 
     async def create(self, name: str) -> DiskFile:
-        """Make a new file."""
+        """Create a file."""
         self._failure.pass_call(DiskCall.CREATE, name)
         return FailingFile(await self._disk.create(name), self._failure)
 

@@ -1,4 +1,4 @@
-"""Metadata that forwards each request to another, by one method that stands in between."""
+"""Metadata that passes each request through one method and forwards it to other metadata."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 @attrs.define(eq=False)
 class ForwardedMetadata(ABC, Generic[M]):
-    """`Metadata` in front of `behind`, whose answers and session it has."""
+    """`Metadata` in front of `behind`, with the answers and the session of `behind`."""
 
     behind: M
 
     @abstractmethod
     async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
-        """Carry out a request, told in words: `send` asks the metadata behind."""
+        """Carry out a request, which `request` describes; `send` asks the metadata behind."""
 
     async def _forward_nearby(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
-        """Carry out what one server answers by itself: as all else, unless overridden."""
+        """Carry out a request that one server can answer alone; by default, like any other."""
         return await self._forward(request, send)
 
     async def _forward_read(
@@ -47,26 +47,26 @@ class ForwardedMetadata(ABC, Generic[M]):
 
     @property
     def session_state(self) -> SessionState:
-        """What is known of the session now."""
+        """Current state of the session."""
         return self.behind.session_state
 
     @property
     def session_id(self) -> int:
-        """Names the session."""
+        """Id of the session."""
         return self.behind.session_id
 
     @property
     def session_timeout_s(self) -> float:
-        """The time-out that was agreed for the session."""
+        """The time-out agreed for the session."""
         return self.behind.session_timeout_s
 
     @property
     def time_heard(self) -> HeardTime | None:
-        """What the store's clock said of the latest Put."""
+        """The store's clock at the latest Put."""
         return self.behind.time_heard
 
     async def wait_state_change(self, seen: SessionState) -> SessionState:
-        """Wait for another state than `seen`."""
+        """Wait for a state other than `seen`."""
         return await self.behind.wait_state_change(seen)
 
     async def get(
@@ -112,7 +112,7 @@ class ForwardedMetadata(ABC, Generic[M]):
         )
 
     async def multi(self, operations: list[Operation]) -> list[str | int | None]:
-        """Do all or none."""
+        """Carry out all operations or none."""
         request = ", ".join(map(_words_of, operations)) or "nothing"
         return await self._forward(request, lambda: self.behind.multi(operations))
 
@@ -124,7 +124,7 @@ class ForwardedMetadata(ABC, Generic[M]):
         is_ephemeral: bool = False,
         is_sequential: bool = False,
     ) -> str:
-        """Make one node."""
+        """Create one node."""
         return await self._forward(
             _words_of(Create(path, data, is_ephemeral, is_sequential)),
             lambda: self.behind.create(
@@ -133,7 +133,7 @@ class ForwardedMetadata(ABC, Generic[M]):
         )
 
     async def put(self, path: str, data: bytes, version: int) -> int:
-        """Replace a content by compare-and-set."""
+        """Replace the content by compare-and-set."""
         return await self._forward(
             _words_of(Put(path, data, version)), lambda: self.behind.put(path, data, version)
         )
@@ -145,7 +145,7 @@ class ForwardedMetadata(ABC, Generic[M]):
         )
 
     async def ensure_path(self, path: str) -> None:
-        """Make a node and its missing parents."""
+        """Create a node and its missing parents."""
         await self._forward(f"ensure {path}", lambda: self.behind.ensure_path(path))
 
 

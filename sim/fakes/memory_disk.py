@@ -1,7 +1,7 @@
-"""A disk in memory that forgets, on power loss, what was not synced; and fails when told to.
+"""A disk in memory that loses unsynced data on power loss and can be made to fail.
 
-`crash` gives the disk that is found after power loss. Directory changes are durable only after
-`sync_directory`, and a file's bytes only after a synced write of that file, as on a real one.
+`crash` returns the disk as found after power loss. As on a real disk, directory changes are
+durable only after `sync_directory`, and a file's bytes only after a synced write to that file.
 """
 
 import errno
@@ -26,23 +26,23 @@ from topology.errors import NotFoundError
 Buffers = Sequence[bytes | bytearray | memoryview]
 
 DISK_BYTES = 1 << 40
-"""How large a disk is if nothing else is said."""
+"""Default size of a disk."""
 
 
 @attrs.define
 class DiskFaults:
-    """Which call fails, counted from 1 over all of its kind; and how long others take."""
+    """Which call of a kind fails, counted from 1, and how long calls take."""
 
     write_failing: int | None = None
-    """This synced or unsynced write raises EIO; some of its bytes may be there."""
+    """This write, synced or not, raises EIO; some of its bytes may be written."""
     sync_failing: int | None = None
-    """The sync of this synced write raises EIO, after its bytes were written."""
+    """The sync of this synced write raises EIO after its bytes were written."""
     full_at_bytes: int | None = None
-    """Writes and allocations that make the files longer than this in all raise ENOSPC."""
+    """Writes and allocations that grow the files beyond this total raise ENOSPC."""
     sync_s: float = 0.0
-    """How long a sync takes."""
+    """Duration of a sync."""
     read_s: float = 0.0
-    """How long a read takes."""
+    """Duration of a read."""
 
 
 class MemoryFile:
@@ -61,11 +61,11 @@ class MemoryFile:
 
     @property
     def size_bytes(self) -> int:
-        """Length as last written, allocated or cut."""
+        """Length after the last write, allocation or cut."""
         return self._inode.seen_bytes
 
     async def write_synced(self, offset: int, buffers: Buffers) -> None:
-        """Write all of it there and wait until it is on disk."""
+        """Write all buffers and wait until they are on disk."""
         with self._poisoned_by_failure():
             self._write(offset, buffers)
             await trio.sleep(self._disk.faults.sync_s)
@@ -89,15 +89,15 @@ class MemoryFile:
         return found
 
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
-        """Read all of these."""
+        """Read several pieces."""
         return [await self.read(offset, length) for offset, length in pieces]
 
     async def forget_cached(self, _pieces: Sequence[Piece]) -> None:
-        """There is no cache over this disk."""
+        """Do nothing: this disk has no cache."""
         await trio.lowlevel.checkpoint()
 
     async def allocate(self, offset: int, length: int) -> None:
-        """Take space for these bytes. DiskFullError if there is not so much."""
+        """Reserve space for these bytes. DiskFullError if there is not enough."""
         await trio.lowlevel.checkpoint()
         self._disk.count_growth(self._name, offset + length - self.size_bytes)
         self._inode.seen_bytes = max(self.size_bytes, offset + length)
@@ -108,10 +108,10 @@ class MemoryFile:
         self._inode.truncate(length)
 
     def rest(self) -> None:
-        """It is not written any more."""
+        """Accept that the file will not be written any more."""
 
     async def close(self) -> None:
-        """Close; nothing is synced by it."""
+        """Close without a sync."""
         await trio.lowlevel.checkpoint()
 
     def _write(self, offset: int, buffers: Buffers) -> None:
@@ -142,7 +142,7 @@ class MemoryDisk:
         self._seen: dict[str, Inode] = {}
         self._synced: dict[str, Inode] = {}
         self._names_since: list[dict[str, Inode]] = []
-        """What the directory was after each change since it was synced."""
+        """The directory after each change since its last sync."""
         self._changes_synced = 0
 
     def __str__(self) -> str:
@@ -159,14 +159,14 @@ class MemoryDisk:
         return MemoryFile(self, name, self._inode(name))
 
     async def create(self, name: str) -> DiskFile:
-        """Make a new, empty file. It may be gone after power loss until `sync_directory`."""
+        """Create an empty file. Until `sync_directory`, a power loss may remove it."""
         await trio.lowlevel.checkpoint()
         self._seen[name] = Inode()
         self._names_since.append(dict(self._seen))
         return MemoryFile(self, name, self._seen[name])
 
     async def rename(self, name: str, to: str) -> None:
-        """Rename, replacing what is there; not durable until `sync_directory`."""
+        """Rename, replacing an existing file; not durable until `sync_directory`."""
         await trio.lowlevel.checkpoint()
         self._seen[to] = self._inode(name)
         del self._seen[name]
@@ -184,7 +184,7 @@ class MemoryDisk:
         through = self._changes_synced + len(self._names_since)
         await trio.sleep(self.faults.sync_s)
         count = through - self._changes_synced
-        if count > 0:  # Another may have synced them meanwhile.
+        if count > 0:  # Another task may have synced them in the meantime.
             self._synced = self._names_since[count - 1]
             del self._names_since[:count]
             self._changes_synced = through
@@ -195,9 +195,9 @@ class MemoryDisk:
         return self.capacity_bytes - self._used_bytes()
 
     def handed_on(self) -> "MemoryDisk":
-        """The disk as the next process finds it when this one was killed.
+        """The disk as the next process finds it after this one was killed.
 
-        All that was written can be read, and what was not synced still is not.
+        All written data can be read; unsynced data is still unsynced.
         """
         found = MemoryDisk(capacity_bytes=self.capacity_bytes, name=self.name)
         directories = [self._seen, self._synced, *self._names_since]
@@ -209,7 +209,7 @@ class MemoryDisk:
         return found
 
     def is_synced(self, name: str, offset: int, length: int) -> bool:
-        """Whether these bytes of a file are there after power loss, and its name is."""
+        """Whether these bytes of a file, and its name, survive a power loss."""
         inode = self._seen.get(name)
         return (
             inode is not None
@@ -220,9 +220,8 @@ class MemoryDisk:
     def crash(self, *, keep_unsynced: bool | Random = False) -> "MemoryDisk":
         """The disk as found after power loss; this one stays as it is.
 
-        With `keep_unsynced` all that was written is there (as after a SIGKILL); with a random
-        source each sector that was not synced may be there, and as many of the directory's
-        changes, in their order.
+        With `keep_unsynced=True`, all written data is there, as after a SIGKILL. With a random
+        source, each unsynced sector and a prefix of the directory changes may be there.
         """
         found = MemoryDisk(capacity_bytes=self.capacity_bytes, name=self.name)
         if isinstance(keep_unsynced, Random):
@@ -246,7 +245,7 @@ class MemoryDisk:
         return self._seen if keep_unsynced else self._synced
 
     def content(self, name: str) -> bytes:
-        """A file's bytes, as a process would read them."""
+        """A file's bytes as a process would read them."""
         inode = self._inode(name)
         return inode.read(0, inode.seen_bytes)
 
@@ -256,7 +255,7 @@ class MemoryDisk:
         return tuple(sorted(self._seen))
 
     def make_unreadable(self, name: str, offset: int) -> None:
-        """Let the sector of this byte not be read any more."""
+        """Make the sector of this byte unreadable."""
         self._inode(name).make_unreadable(offset)
 
     def overwrite_at(self, name: str, offset: int, content: bytes) -> None:
@@ -264,32 +263,32 @@ class MemoryDisk:
         self._inode(name).spoil(offset, content)
 
     def overwrite(self, name: str, content: bytes) -> None:
-        """Replace a file's bytes on the disk, as rot or a stray hand would."""
+        """Replace a file's bytes on the disk, as bit rot or a stray tool would."""
         self._inode(name).replace(content)
 
     def count_write(self, name: str, growth_bytes: int) -> None:
-        """One more write begins; it fails if `faults` say so."""
+        """Count a write, which fails if `faults` say so."""
         self.writes_count += 1
         if self.writes_count == self.faults.write_failing:
             raise DiskFailedError(f"cannot write {name}: {os.strerror(errno.EIO)}")
         self.count_growth(name, growth_bytes)
 
     def count_growth(self, name: str, growth_bytes: int) -> None:
-        """A file is about to take more space; DiskFullError if there is not so much."""
+        """Check that a file can grow. DiskFullError if there is not enough space."""
         limit = self.faults.full_at_bytes
         limit = self.capacity_bytes if limit is None else min(limit, self.capacity_bytes)
         if growth_bytes > 0 and self._used_bytes() + growth_bytes > limit:
             raise DiskFullError(f"cannot write {name}: {os.strerror(errno.ENOSPC)}")
 
     def count_sync(self, name: str) -> None:
-        """One more sync begins; it fails if `faults` say so."""
+        """Count a sync, which fails if `faults` say so."""
         self.syncs_count += 1
         if self.syncs_count == self.faults.sync_failing:
             raise DiskFailedError(f"cannot sync {name}: {os.strerror(errno.EIO)}")
 
     @property
     def used_bytes(self) -> int:
-        """What the files take."""
+        """Space that the files take."""
         return self._used_bytes()
 
     def _used_bytes(self) -> int:

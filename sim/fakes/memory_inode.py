@@ -1,22 +1,22 @@
-"""A file of a disk in memory: its bytes as seen, and what took their place since its sync."""
+"""A file of a disk in memory: its current bytes, and the changes since its last sync."""
 
 from collections.abc import Callable
 
 import attrs
 
 SECTOR_BYTES = 512
-"""What a disk writes whole or not at all."""
+"""Unit that a disk writes completely or not at all."""
 
 
 @attrs.frozen
 class _Change:
-    """One change of the bytes that are seen, and what takes it back."""
+    """One change of the current bytes, with the data to undo it."""
 
     start: int
     end: int
-    """Up to where bytes were written; `start` where none were."""
+    """End of the bytes written; equal to `start` if there are none."""
     replaced: bytes
-    """What lay from `start` on, as far as the change went."""
+    """The previous bytes from `start`, as far as the change reached."""
     length_before: int
 
     def take_back(self, content: bytearray) -> None:
@@ -27,41 +27,41 @@ class _Change:
 
 @attrs.define
 class Inode:
-    """A file's bytes as a process sees them; those on the disk are got by going back.
+    """A file's bytes as a process sees them; undoing changes gives those on the disk.
 
-    Nearly all that simulated disks hold is synced, so it is kept once. Both may be shorter than
-    the file: what was allocated behind them is zero.
+    Nearly all data on simulated disks is synced, so it is stored once. Both versions may be
+    shorter than the file: allocated space behind them is zero.
     """
 
     seen: bytearray = attrs.field(factory=bytearray)
     seen_bytes: int = 0
     synced_bytes: int = 0
     _changes: list[_Change] = attrs.field(factory=list)
-    """Since the last sync, in their order."""
+    """Changes since the last sync, in order."""
     _cut_bytes: int | None = None
-    """The shortest that the file was cut to since it was synced."""
+    """Shortest length to which the file was cut since its last sync."""
     _unreadable: set[int] = attrs.field(factory=set)
-    """Numbers of sectors that the disk cannot read; a sector that is written again can be."""
+    """Sectors that the disk cannot read until they are written again."""
 
     def make_unreadable(self, offset: int) -> None:
-        """Let the sector of this byte not be read any more."""
+        """Make the sector of this byte unreadable."""
         self._unreadable.add(offset // SECTOR_BYTES)
 
     def is_readable(self, offset: int, length: int) -> bool:
-        """Whether none of these bytes lies in a sector that cannot be read."""
+        """Whether all sectors of these bytes are readable."""
         sectors = range(offset // SECTOR_BYTES, -(-(offset + length) // SECTOR_BYTES))
         return self._unreadable.isdisjoint(sectors) if self._unreadable else True
 
     @property
     def synced(self) -> bytearray:
-        """The bytes as they are on the disk: a copy."""
+        """A copy of the bytes on the disk."""
         content = bytearray(self.seen)
         for change in reversed(self._changes):
             change.take_back(content)
         return content
 
     def write(self, offset: int, written: bytes) -> None:
-        """Write; it is on the disk after `sync`, and may be there before."""
+        """Write; the bytes are on the disk after `sync`, or earlier."""
         end = offset + len(written)
         replaced = bytes(self.seen[offset:end])
         self._changes.append(_Change(offset, end, replaced, len(self.seen)))
@@ -77,7 +77,7 @@ class Inode:
         return bytes(self.seen[offset : offset + length]).ljust(length, b"\0")
 
     def truncate(self, length: int) -> None:
-        """Cut the file, or let it be longer."""
+        """Cut or extend the file."""
         replaced = bytes(self.seen[length:])
         self._changes.append(_Change(length, length, replaced, len(self.seen)))
         del self.seen[length:]
@@ -85,13 +85,13 @@ class Inode:
         self._cut_bytes = length if self._cut_bytes is None else min(self._cut_bytes, length)
 
     def sync(self) -> None:
-        """Let what is seen be on the disk."""
+        """Put the current bytes on the disk."""
         self._changes.clear()
         self._cut_bytes = None
         self.synced_bytes = self.seen_bytes
 
     def after_power_loss(self, keeps: Callable[[], bool]) -> "Inode":
-        """What is left: each sector that was not synced may have reached the disk, or not."""
+        """The remaining file; `keeps` decides for each unsynced sector whether it survives."""
         left, length = self.synced, self.synced_bytes
         if self.seen_bytes != length and keeps():
             del left[self.seen_bytes if self._cut_bytes is None else self._cut_bytes :]
@@ -107,7 +107,7 @@ class Inode:
         return Inode(left, length, length, unreadable=set(self._unreadable))
 
     def as_seen(self) -> "Inode":
-        """The same for another process: what is not synced is in the machine's memory."""
+        """A copy for the next process; unsynced bytes are still in the page cache."""
         return Inode(
             bytearray(self.seen),
             self.seen_bytes,
@@ -118,14 +118,14 @@ class Inode:
         )
 
     def is_synced(self, start: int, end: int) -> bool:
-        """Whether these bytes would be there after power loss, whatever else is lost."""
+        """Whether these bytes survive any power loss."""
         return end <= self.synced_bytes and not any(
             change.start < min(end, change.end) and start < change.end
             for change in self._changes
         )
 
     def replace(self, content: bytes) -> None:
-        """Let the file hold this, also on the disk."""
+        """Replace the content, also on the disk."""
         self.seen = bytearray(content)
         self.seen_bytes = len(content)
         self.sync()
@@ -135,7 +135,7 @@ class Inode:
         if self._changes:
             synced = self.synced
             _put(synced, offset, content)
-            # The last to be taken back, it leaves exactly this.
+            # It is undone last, so it restores exactly these bytes.
             self._changes.insert(0, _Change(0, 0, bytes(synced), len(synced)))
         _put(self.seen, offset, content)
 

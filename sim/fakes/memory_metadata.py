@@ -1,13 +1,12 @@
 """The metadata store in memory: one tree for a whole world, with sessions that can be cut off.
 
-Theory of operation. `MemoryStore` holds the newest tree and alone changes it. Each
-`MemoryMetadata` is a session and, at once, the server that it is connected to: it reads from
-its own view of the tree, which a test may let fall behind. The server of the next session may
-be behind as well, and the leader may be deposed that a server catches up with. Time is trio's
-clock, so that under the mock clock a history is deterministic. A session that is cut off
-notices `noticed_after_s` later. The store expires it when the time-out since the cut is over;
-the holder takes it for LOST when the time-out since it noticed is over: never before the
-others, as in life.
+Theory of operation. `MemoryStore` holds the newest tree and is the only one to change it. Each
+`MemoryMetadata` is a session together with the server it is connected to. It reads from its own
+view of the tree, which a test can make lag. The server of the next session may lag as well, and
+the leader from which a server catches up may be deposed. Time is trio's clock, so a history is
+deterministic under the mock clock. A session that is cut off notices `noticed_after_s` later.
+The store expires it one time-out after the cut. The holder considers it LOST one time-out after
+it noticed: as in reality, never before the others do.
 """
 
 import math
@@ -40,19 +39,19 @@ T = TypeVar("T")
 REQUEST_TIMEOUT_S = 10.0
 
 START_OF_TIME_US = 1_700_000_000_000_000
-"""What the store's clock says when trio's begins at 0."""
+"""The store's clock when trio's clock is at 0."""
 
 
 @attrs.frozen
 class MetadataStatistics:
-    """How much the store holds now."""
+    """Current size of the store."""
 
     nodes_count: int
     sessions_count: int
 
 
 class _NoAnswerError(GeologError):
-    """A request was sent, and no answer came back. Never leaves this file."""
+    """A request was sent but got no answer. Never leaves this file."""
 
 
 def _no_time() -> float:
@@ -61,12 +60,12 @@ def _no_time() -> float:
 
 @attrs.define(eq=False)
 class MemoryStore:
-    """The world's one tree, and its sessions. Got by `open_memory_store`."""
+    """The world's one tree, and its sessions. Opened by `open_memory_store`."""
 
     round_trip_s: Callable[[], float] = _no_time
-    """Draws how long the next request and its answer travel."""
+    """Draws the round trip of the next request."""
     clock_offset_us: int = 0
-    """How far the store's clock is ahead of what it should say."""
+    """How far the store's clock is ahead of the true time."""
 
     tree: MetadataTree = attrs.field(factory=MetadataTree, init=False)
     _holders: "list[MemoryMetadata]" = attrs.field(factory=list, init=False)
@@ -78,9 +77,9 @@ class MemoryStore:
     async def open_session(
         self, timeout_s: float = 6.0, *, round_trip_s: Callable[[], float] | None = None
     ) -> "AsyncIterator[MemoryMetadata]":
-        """Begin a session. At the end it is closed, or left to expire if it is cut off then.
+        """Begin a session. At the end it is closed, or left to expire if it is cut off.
 
-        `round_trip_s`: how far this session is from the store, if not as far as all.
+        `round_trip_s`: the round trip of this session, if it differs from the others.
         """
         metadata = MemoryMetadata(self, timeout_s, round_trip_s)
         self._holders.append(metadata)
@@ -94,7 +93,7 @@ class MemoryStore:
         return MetadataStatistics(len(self.tree.nodes), len(self._sessions_alive))
 
     def begin_session(self) -> SessionId:
-        """Mint a session."""
+        """Create a session."""
         self._sessions_begun_count += 1
         session = SessionId(self._sessions_begun_count)
         self._sessions_alive.add(session)
@@ -111,25 +110,25 @@ class MemoryStore:
         self._show(changes)
 
     def write(self, operations: list[Operation], session: SessionId) -> list[WriteAnswer]:
-        """Carry out a request of a session, and show it to all views."""
+        """Carry out a request of a session and show it to all views."""
         self.tree, answers, changes = self.tree.apply(operations, session, now_us=self.now_us())
         self._show(changes)
         return answers
 
     def now_us(self) -> int:
-        """What the store's clock says."""
+        """Current time of the store's clock."""
         return START_OF_TIME_US + self.clock_offset_us + int(trio.current_time() * 1e6)
 
     def forget(self, metadata: "MemoryMetadata") -> None:
-        """Drop a holder that is gone and whose session is over."""
+        """Drop a holder that is gone and whose session has ended."""
         self._holders.remove(metadata)
 
     def watch_deadlines(self) -> None:
-        """Have the clock look at the holders' deadlines again."""
+        """Make the clock check the holders' deadlines again."""
         self._deadlines_moved.set()
 
     async def run_clock(self) -> None:
-        """Carry out what is due, for ever."""
+        """Act on due deadlines, forever."""
         while True:
             self._deadlines_moved = trio.Event()
             with trio.move_on_at(min((each.due_s for each in self._holders), default=math.inf)):
@@ -146,7 +145,7 @@ class MemoryStore:
 async def open_memory_store(
     round_trip_s: Callable[[], float] = _no_time,
 ) -> AsyncIterator[MemoryStore]:
-    """A store, empty, whose sessions expire by trio's clock while the block runs."""
+    """Open an empty store whose sessions expire by trio's clock during the block."""
     store = MemoryStore(round_trip_s)
     async with open_background() as nursery:
         nursery.start_soon(store.run_clock, name="metadata clock")
@@ -159,8 +158,8 @@ class MemoryMetadata:
 
     Invariants:
     1. A request issued in one session is never carried out in another.
-    2. While cut off, the store ends the session no later than the holder takes it for LOST.
-    3. No answer is older than one before it, in whichever session that came.
+    2. During a cut, the store ends the session no later than the holder considers it LOST.
+    3. No answer is older than an earlier one, even across sessions.
     """
 
     _store: MemoryStore
@@ -171,19 +170,19 @@ class MemoryMetadata:
     view: View = attrs.field(init=False)
     time_heard: HeardTime | None = attrs.field(default=None, init=False)
     _connection: int = attrs.field(default=0, init=False)
-    """Rises when the holder notices that its connection broke."""
+    """Rises when the holder notices that its connection is broken."""
     _is_cut: bool = attrs.field(default=False, init=False)
     _is_left: bool = attrs.field(default=False, init=False)
     _is_caught_up: bool = attrs.field(default=False, init=False)
     """Whether this session's server has caught up with the leader since the session began."""
     _is_leader_deposed: bool = attrs.field(default=False, init=False)
-    """Whether the leader that this session's server catches up with is one no more."""
+    """Whether the leader that this session's server catches up with is deposed."""
     _server_next: View | None = attrs.field(default=None, init=False)
-    """The server at which the next session begins, if that lags."""
+    """The server of the next session, if it lags."""
     _is_end_due: bool = attrs.field(default=False, init=False)
-    """Whether the session ends with the answer of its next write."""
+    """Whether the session ends with the answer to its next write."""
     _changes_seen_count: int = attrs.field(default=0, init=False)
-    """How many changes the newest tree has that anything was answered from."""
+    """Number of changes in the newest tree that any answer came from."""
     _answers_to_lose_count: int = attrs.field(default=0, init=False)
     _moved: trio.Event = attrs.field(factory=trio.Event, init=False)
     _notices_s: float = attrs.field(default=math.inf, init=False)
@@ -194,10 +193,10 @@ class MemoryMetadata:
         self.session_id = self._store.begin_session()
         self.view = View(self._store.tree)
 
-    # What a test or a simulator does to the session.
+    # Controls for tests and the simulator.
 
     def cut_off(self, *, noticed_after_s: float = 0.0) -> None:
-        """Nothing reaches the store from now on. With `math.inf` the holder does not notice."""
+        """Cut the session off from the store. With `math.inf` the holder does not notice."""
         now_s = trio.current_time()
         self._is_cut = True
         self._notices_s = now_s + noticed_after_s
@@ -206,7 +205,7 @@ class MemoryMetadata:
         self._store.watch_deadlines()
 
     def restore(self) -> None:
-        """End the cut. The session goes on, or a new one begins if it is over for either."""
+        """End the cut. The session continues; if either side has ended it, a new one begins."""
         self._is_cut = False
         self._notices_s = self._expires_s = self._lost_s = math.inf
         is_over = self.session_state is SessionState.LOST
@@ -218,42 +217,41 @@ class MemoryMetadata:
         self._move(SessionState.CONNECTED)
 
     def expire(self) -> None:
-        """The store ends the session now; the holder learns it and begins a new one."""
+        """End the session at the store; the holder learns it and begins a new one."""
         self._store.end_session(self.session_id)
         self.restore()
 
     def lag(self) -> None:
-        """Let nearby reads show this moment's tree until the server catches up.
+        """Freeze the tree that nearby reads see until the server catches up.
 
-        It does for a read that asks for it, and for a write of its own, also one that is
-        refused.
+        It catches up for a read that requests it and for its own writes, even refused ones.
         """
         self.view.is_lagging = True
 
     def lag_deposed(self) -> None:
-        """The same, but the server's leader is deposed from now on, and does not know it.
+        """Lag behind a leader that is deposed from now on without knowing it.
 
-        Only what takes a quorum, a write or a CERTAIN read, finds the leader of this day.
+        Only a write or a CERTAIN read, which take a quorum, finds the current leader.
         """
         self.lag()
         self._is_leader_deposed = True
 
     def lag_next(self) -> None:
-        """Let the next session begin at a server that has this moment's tree, and lags.
+        """Make the next session begin at a lagging server with the present tree.
 
-        Unless it is behind what was answered till then: such a server refuses the session.
+        If that server is behind an answer given by then, it refuses the session.
         """
         self._server_next = View(self._store.tree, is_lagging=True)
 
     def expire_after_write(self) -> None:
-        """The next write is answered, and the session ends before anything else is asked.
+        """End the session right after the answer to its next write.
 
-        The next begins at a server that lags: that of `lag_next`, or one without this write.
+        The next one begins at a lagging server: that of `lag_next`, or one without this write.
         """
         self._is_end_due = True
 
     def catch_up(self) -> None:
-        """See the newest tree, now and from now on, and keep the session."""
+        """Stop lagging: show the newest tree from now on, and keep the session."""
         self._is_end_due = False
         self._server_next = None
         self._is_leader_deposed = False
@@ -261,22 +259,22 @@ class MemoryMetadata:
         self.view.catch_up()
 
     def lose_next_answer(self) -> None:
-        """The next write is carried out, but its answer never comes."""
+        """Carry out the next write but lose its answer."""
         self._answers_to_lose_count += 1
 
     def lose_no_answer(self) -> None:
-        """From now on all answers come."""
+        """Lose no more answers."""
         self._answers_to_lose_count = 0
 
     @property
     def is_cut(self) -> bool:
-        """Whether nothing reaches the store now, noticed or not."""
+        """Whether the session is cut off now, noticed or not."""
         return self._is_cut
 
-    # What the store tells.
+    # Calls from the store.
 
     def show(self, tree: MetadataTree, changes: list[NodeChange]) -> None:
-        """The store has a newer tree."""
+        """Take a newer tree of the store."""
         self.view.show(tree, changes)
         if self._server_next is not None:
             self._server_next.show(tree, changes)
@@ -287,7 +285,7 @@ class MemoryMetadata:
         return min(self._notices_s, self._expires_s, self._lost_s)
 
     def pass_time(self, now_s: float) -> None:
-        """Notice, expire and lose what is due, in this order."""
+        """Process due deadlines in this order: notice, expire, lose."""
         if self._notices_s <= now_s:
             self._notices_s = math.inf
             self._lost_s = now_s + self.session_timeout_s
@@ -304,9 +302,9 @@ class MemoryMetadata:
             self._lose()
 
     def leave(self) -> None:
-        """The holder goes: the session is closed if the store can be told, else it expires.
+        """Leave the store: close the session if the store can be reached, else let it expire.
 
-        Whoever has left, has left: a process that died may still be tidied up after.
+        Leaving twice is harmless: cleanup may run after the process has died.
         """
         if self._is_left:
             return
@@ -349,12 +347,12 @@ class MemoryMetadata:
         changed: trio.Event | None = None,
         freshness: Freshness = Freshness.NEARBY,
     ) -> list[str]:
-        """List the children that a node has in the view."""
+        """List the children of a node in the view."""
         check_path(path)
         return await self._read(lambda: self._listed(path, changed), freshness)
 
     async def multi(self, operations: list[Operation]) -> list[WriteAnswer]:
-        """Do all or none."""
+        """Carry out all operations or none."""
         check_operations(operations)
         return await self._write(list(operations))
 
@@ -366,13 +364,13 @@ class MemoryMetadata:
         is_ephemeral: bool = False,
         is_sequential: bool = False,
     ) -> str:
-        """Make one node."""
+        """Create one node."""
         [made] = await self.multi([Create(path, data, is_ephemeral, is_sequential)])
         assert isinstance(made, str)
         return made
 
     async def put(self, path: str, data: bytes, version: int) -> int:
-        """Replace a content by compare-and-set."""
+        """Replace the content by compare-and-set."""
         [version_new] = await self.multi([Put(path, data, version)])
         assert isinstance(version_new, int)
         return version_new
@@ -382,12 +380,12 @@ class MemoryMetadata:
         await self.multi([Delete(path, version)])
 
     async def ensure_path(self, path: str) -> None:
-        """Make a node and its missing parents."""
+        """Create a node and its missing parents."""
         check_path(path)
         await ensure_path_by_creates(self, path)
 
     async def wait_state_change(self, seen: SessionState) -> SessionState:
-        """Wait for another state than `seen`."""
+        """Wait for a state other than `seen`."""
         while self.session_state is seen:
             await self._moved.wait()
         return self.session_state
@@ -409,7 +407,7 @@ class MemoryMetadata:
             self.view.watch_children(path, changed.set)
         return names
 
-    # How a request travels.
+    # The way of a request.
 
     async def _read(self, look: Callable[[], T], freshness: Freshness) -> T:
         try:
@@ -467,7 +465,7 @@ class MemoryMetadata:
             raise _NoAnswerError("the connection to the metadata store broke")
 
     def _look(self, look: Callable[[], T], freshness: Freshness) -> T:
-        """Read from the view, once that is as new as asked for: one step of one session."""
+        """Read from the view once it is as fresh as requested, in one step of the session."""
         self._catch_up(freshness)
         self._note_seen()
         return look()
@@ -489,7 +487,7 @@ class MemoryMetadata:
         self._changes_seen_count = max(self._changes_seen_count, self.view.tree.changes_count)
 
     def _begin_at_server(self) -> None:
-        """A new session is at the server that lags, if there is one that takes it."""
+        """Begin the new session at the lagging server if there is one and it accepts."""
         server, self._server_next = self._server_next, None
         self._is_caught_up = self._is_leader_deposed = False
         if server is None or not self._admits(server.tree):
@@ -497,17 +495,17 @@ class MemoryMetadata:
         self.view = server
 
     def _admits(self, tree: MetadataTree) -> bool:
-        """Whether a server with this tree takes the session: each tells what it has seen."""
+        """Whether a server with this tree accepts the session, which tells what it has seen."""
         return tree.changes_count >= self._changes_seen_count
 
     def _carry_out(self, operations: list[Operation]) -> tuple[list[WriteAnswer], int]:
-        """The answers, and when the store gave them, by its clock."""
+        """The answers, and the time of the store's clock."""
         try:
             answers = self._store.write(operations, self.session_id)
         finally:
-            # A server answers a write when it has seen it itself, with all that came before; a
-            # refused one too, for a refusal takes its place in the order of writes. Who reads
-            # again what it was refused over sees it, and need not ask for ever.
+            # A server answers a write once it has applied it and all earlier ones. This holds
+            # for a refused write, too: a refusal has its place in the order of writes. So a
+            # client that reads again after a refusal sees its cause and need not retry forever.
             self._see_quorum()
         if self._answers_to_lose_count:
             self._answers_to_lose_count -= 1

@@ -1,15 +1,15 @@
-"""The transport seam in one process: hosts on a network that a test may cut, kill, slow down.
+"""The transport seam in one process: a network of hosts that a test can cut, kill or slow down.
 
-Theory of operation. A connection is two pipes, one per direction. A pipe holds what was sent
-and not yet received, `pipe_bytes_max` at most, each piece with the time when it arrives; the
-sender waits for room, the receiver for a piece whose time has come. Latency is asked once per
-piece, and no piece overtakes another. Everything goes by trio's clock and nothing here is
-random, so that one test has one history.
+Theory of operation. A connection is two pipes, one per direction. A pipe holds at most
+`pipe_bytes_max` bytes that were sent but not yet received, each piece with its arrival time.
+The sender waits for room, the receiver for the next arrival. The latency is asked once per
+piece, and no piece overtakes another. Everything uses trio's clock and nothing here is random,
+so a test always has the same history.
 
-A cut from one host to another holds back what is under way and all that follows, as a network
-does that drops packets; `mend` lets it arrive. While the way back is cut, a sender does not
-learn that there is room again. `kill` resets the connections of a host and ends its listeners;
-the host lives again when somebody listens there or connects from there.
+A cut from one host to another holds back the bytes in flight and all later ones, like a network
+that drops packets; `mend` lets them arrive. While the way back is cut, a sender does not learn
+that there is room again. `kill` resets the connections of a host and closes its listeners; the
+host is back as soon as a process listens there or connects from there.
 """
 
 import math
@@ -32,17 +32,17 @@ from topology.errors import InvalidArgumentError
 Buffer = bytes | bytearray | memoryview
 
 Latency = Callable[[str, str], float]
-"""Seconds that the next piece takes from the first host to the second."""
+"""Latency in seconds of the next piece from the first host to the second."""
 
 PIPE_BYTES_MAX = 1 << 20
-"""What a connection holds per direction, as a kernel's buffers do: then the sender waits."""
+"""Bytes in flight per direction, like the buffers of a kernel; when full, the sender waits."""
 
 _BACKLOG_LENGTH = 128
 _PORT_FREE_FIRST = 40_000
 
 
 Observer = Callable[[str, "MemoryStream", Buffer], None]
-"""Told what happens on which side of a connection, and to which bytes."""
+"""Called with the event, the side of the connection, and the bytes."""
 
 
 def _no_latency(_from_host: str, _to_host: str) -> float:
@@ -67,15 +67,15 @@ class MemoryNetwork:
 
     latency_s: Latency = _no_latency
     receive_delay_s: Callable[[str], float] = _no_delay
-    """How long a host takes now until it receives what has arrived."""
+    """Current delay of a host before it receives arrived bytes."""
     receive_bytes_max: Callable[[str], int] = _all_at_once
-    """How many bytes a host receives at once now."""
+    """Current maximum that a host receives at once."""
     pipe_bytes_max: int = PIPE_BYTES_MAX
-    """What a connection holds per direction."""
+    """Maximum bytes in flight per direction of a connection."""
     observe: Observer = _observe_nothing
     _listeners: "dict[Address, MemoryListener]" = attrs.field(factory=dict, init=False)
     _streams: "dict[MemoryStream, None]" = attrs.field(factory=dict, init=False)
-    """Sides of connections that are open, oldest first."""
+    """Open sides of connections, oldest first."""
     _cut_ways: set[tuple[str, str]] = attrs.field(factory=set, init=False)
     _dark_hosts: set[str] = attrs.field(factory=set, init=False)
     _connections_count: int = attrs.field(default=0, init=False)
@@ -83,33 +83,33 @@ class MemoryNetwork:
     _links_moved: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def transport(self, host: str) -> "MemoryTransport":
-        """The transport of a process on that host."""
+        """The transport of a process on this host."""
         return MemoryTransport(self, host)
 
     def cut(self, one: str, other: str) -> None:
-        """Let nothing through between two hosts, in either direction, and tell nobody."""
+        """Silently block all traffic between two hosts, in both directions."""
         self._cut_ways |= {(one, other), (other, one)}
 
     def cut_one_way(self, sender: str, receiver: str) -> None:
-        """Let nothing through from one host to another; the way back stays open."""
+        """Block traffic from one host to another; the way back stays open."""
         self._cut_ways.add((sender, receiver))
 
     def mend(self, one: str, other: str) -> None:
-        """End a cut, of one way or both: what was held back arrives."""
+        """End a one-way or two-way cut; held-back bytes arrive."""
         self._cut_ways -= {(one, other), (other, one)}
         self._move_links()
 
     def darken(self, host: str) -> None:
-        """A host loses power: nothing passes to or from it, and nobody is told."""
+        """Cut the power of a host: silently block all its traffic."""
         self._dark_hosts.add(host)
 
     def lighten(self, host: str) -> None:
-        """A host has power again."""
+        """Restore the power of a host."""
         self._dark_hosts.discard(host)
         self._move_links()
 
     def is_cut(self, sender: str, receiver: str) -> bool:
-        """Whether nothing passes from one host to another now."""
+        """Whether traffic from one host to another is blocked now."""
         return (
             (sender, receiver) in self._cut_ways
             or sender in self._dark_hosts
@@ -123,13 +123,13 @@ class MemoryNetwork:
             stream.on_links_moved()
 
     def reset(self, one: str, other: str) -> None:
-        """Break all connections between two hosts; both sides are told unless they are cut."""
+        """Break all connections between two hosts; both sides see it unless they are cut."""
         for stream in list(self._streams):
             if {stream.host, stream.peer_host} == {one, other}:
                 stream.reset()
 
     def kill(self, host: str) -> None:
-        """End what runs on a host: its connections are reset, its listeners are gone."""
+        """Reset all connections of a host and close its listeners."""
         for listener in [
             each for each in self._listeners.values() if each.address.host == host
         ]:
@@ -139,9 +139,9 @@ class MemoryNetwork:
                 stream.reset()
 
     def vanish(self, host: str) -> None:
-        """Break all connections of a host, and refuse new ones; what runs there is not told.
+        """Break all connections of a host and refuse new ones, without telling its processes.
 
-        Its listeners wait for ever: the host itself is to be ended next.
+        Its listeners wait forever: the caller must end the host next.
         """
         for listener in [
             each for each in self._listeners.values() if each.address.host == host
@@ -154,16 +154,16 @@ class MemoryNetwork:
                 self.forget_stream(stream)
 
     def streams_of(self, host: str) -> "list[MemoryStream]":
-        """The sides of connections that are open on a host, oldest first."""
+        """The open sides of connections on a host, oldest first."""
         return [stream for stream in self._streams if stream.host == host]
 
     async def wait_uncut(self, sender: str, receiver: str) -> None:
-        """Wait until something can pass from one host to another."""
+        """Wait until traffic can pass from one host to another."""
         while self.is_cut(sender, receiver):
             await self._links_moved.wait()
 
     def listen(self, address: Address) -> "MemoryListener":
-        """Take an address, a free port if it is 0."""
+        """Listen on an address; port 0 means a free port."""
         port = address.port
         if not port:
             port = _PORT_FREE_FIRST + self._ports_given_count
@@ -182,11 +182,11 @@ class MemoryNetwork:
         self._listeners.pop(listener.address, None)
 
     def forget_stream(self, stream: "MemoryStream") -> None:
-        """Drop a stream that is closed."""
+        """Drop a closed stream."""
         self._streams.pop(stream, None)
 
     def join(self, host: str, address: Address) -> "MemoryStream":
-        """Connect a host to a listener, at once."""
+        """Connect a host to a listener at once."""
         listener = self._listeners.get(address)
         if listener is None or listener.is_full:
             raise ConnectionFailedError(f"cannot connect to {address}: connection refused")
@@ -217,7 +217,7 @@ class MemoryStream:
 
     @property
     def under_way_bytes(self) -> int:
-        """Sent from here, and not known to be received."""
+        """Bytes sent from here and not known to be received."""
         return self._outgoing.held_bytes
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
@@ -231,12 +231,12 @@ class MemoryStream:
                 await self._outgoing.wait_moved()
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> int:
-        """Send what the pipe has room for."""
+        """Send as much as the pipe has room for."""
         self._check_may_send()
         return self._push(memoryview(b"".join(buffers)))
 
     async def receive_into(self, buffer: bytearray | memoryview) -> int:
-        """Wait for bytes that have arrived; 0 at the end."""
+        """Wait for bytes to arrive; 0 at the end of the stream."""
         assert len(buffer), "an empty buffer would look like the end of the stream"
         await trio.lowlevel.checkpoint()
         delay_s = self._network.receive_delay_s(self.host)
@@ -255,7 +255,7 @@ class MemoryStream:
                 await self._incoming.wait_moved()
 
     def close(self) -> None:
-        """Close at once; the other side reads what was sent, then the end."""
+        """Close at once; the other side reads the bytes already sent, then the end."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -269,26 +269,26 @@ class MemoryStream:
         self.wake()
 
     def reset(self) -> None:
-        """Break the connection; what is under way is lost."""
+        """Break the connection and lose the bytes in flight."""
         self._network.observe("reset", self, b"")
         self._outgoing.is_reset = self._incoming.is_reset = True
         self.wake()
 
     def break_after(self, kept_bytes: int) -> None:
-        """Break the connection: of what is under way from here so many bytes still arrive."""
+        """Break the connection; `kept_bytes` of the bytes in flight from here still arrive."""
         self._network.observe("reset", self, b"")
         self._incoming.is_reset = True
         self._outgoing.break_after(kept_bytes)
         self.wake()
 
     def on_links_moved(self) -> None:
-        """The network lets other things pass than before."""
+        """React to a change of the network's cuts."""
         if not self._network.is_cut(self.host, self.peer_host):
             self._incoming.tell_sender()
         self.wake()
 
     def wake(self) -> None:
-        """Have all that wait on either side look again."""
+        """Wake the waiting tasks of both sides."""
         self._outgoing.wake()
         self._incoming.wake()
 
@@ -313,7 +313,7 @@ class MemoryStream:
             self._network.observe("deliver", self, room[:received_bytes])
         return received_bytes
 
-    # The news of a break passes a cut no more than anything else.
+    # A cut also blocks the news of a break.
 
     def _check_may_send(self) -> None:
         self._check_open()
@@ -332,7 +332,7 @@ class MemoryStream:
 
 @attrs.define(eq=False)
 class MemoryListener:
-    """A place where others connect to."""
+    """An address that accepts connections."""
 
     _network: MemoryNetwork
     address: Address
@@ -343,7 +343,7 @@ class MemoryListener:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many connections wait to be accepted as may."""
+        """Whether the backlog is full."""
         return len(self._backlog) >= _BACKLOG_LENGTH
 
     def offer(self, stream: MemoryStream) -> None:
@@ -361,7 +361,7 @@ class MemoryListener:
         return self._backlog.popleft()
 
     def close(self) -> None:
-        """Stop listening; connections that nobody accepted are reset."""
+        """Stop listening and reset connections that were not accepted."""
         self._is_closed = True
         self._network.forget_listener(self)
         for stream in self._backlog:
@@ -382,7 +382,7 @@ class MemoryTransport:
     host: str
 
     async def connect(self, address: Address) -> ByteStream:
-        """Connect after one round trip; behind a cut, wait for its end."""
+        """Connect after one round trip; wait for the end of a cut."""
         await trio.lowlevel.checkpoint()
         for one, other in ((self.host, address.host), (address.host, self.host)):
             await self._network.wait_uncut(one, other)

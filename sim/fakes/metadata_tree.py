@@ -1,15 +1,15 @@
-"""ZooKeeper's tree as a value: the rules of its writes, with no clock, socket or session timer.
+"""ZooKeeper's tree as a value: the rules of its writes, without clock, socket or session timer.
 
-Theory of operation. A `Tree` is frozen. `apply` takes the operations of one request and returns
-the successor, what to answer for each operation, and the `Change`s that watches wait for; or
-it raises what the first operation that fails would raise alone, and then nothing was done. A
-server that lags is simply an older tree.
+Theory of operation. A `MetadataTree` is frozen. `apply` takes the operations of one request and
+returns the successor, the answer to each operation, and the changes that watches wait for. If
+an operation fails, `apply` raises its error and the tree is unchanged. A lagging server is
+simply an older tree.
 
 Invariants:
-1. Every node but the root has its parent in the tree, and stands in the parent's `children`.
+1. The parent of every node except the root is in the tree and lists it in `children`.
 2. A node with an owner has no children.
-3. `children_made` counts the children ever made under a node, never the deletions: it is the
-   number that the next sequential child gets.
+3. `children_made` counts the children ever created under a node, ignoring deletions. The
+   next sequential child gets this number.
 """
 
 import enum
@@ -35,13 +35,13 @@ from geolog.metadata.seam import (
 from topology.errors import InvalidArgumentError
 
 SessionId = NewType("SessionId", int)
-"""Names a session of the store; never 0, and never used again."""
+"""Id of a session of the store; never 0 and never reused."""
 
 WriteAnswer = str | int | None
 
 
 class ChangeKind(enum.Enum):
-    """What happened to the node of a change."""
+    """Kind of a change to a node."""
 
     MADE = "made"
     PUT = "put"
@@ -51,7 +51,7 @@ class ChangeKind(enum.Enum):
 
 @attrs.frozen
 class NodeChange:
-    """What a watch may wait for: one fact about one path."""
+    """One change at one path, for watches."""
 
     kind: ChangeKind
     path: str
@@ -59,7 +59,7 @@ class NodeChange:
 
 @attrs.frozen
 class MetadataNode:
-    """One node of the tree; `owner` is the session of an ephemeral one."""
+    """One node of the tree; `owner` is the session of an ephemeral node."""
 
     data: bytes = b""
     version: int = 0
@@ -73,13 +73,13 @@ class MetadataNode:
 
 @attrs.frozen
 class MetadataTree:
-    """All nodes by path. What changes it returns the successor and leaves this one as it is."""
+    """All nodes by path. Changes return a successor and leave this tree as it is."""
 
     nodes: Mapping[str, MetadataNode] = attrs.field(
         factory=lambda: MappingProxyType({"/": MetadataNode()})
     )
     changes_count: int = attrs.field(default=0, eq=False)
-    """How many requests and ends of sessions made it: the newer of two trees has more."""
+    """Number of requests and session ends so far; the newer of two trees has more."""
 
     def find(self, path: str) -> Stored | None:
         """Read a node, or None."""
@@ -112,13 +112,13 @@ class MetadataTree:
     def apply(
         self, operations: list[Operation], session: SessionId, *, now_us: int = 0
     ) -> tuple["MetadataTree", list[WriteAnswer], list[NodeChange]]:
-        """Carry out all operations, each seeing those before it, or raise and do none."""
+        """Carry out all operations in order, or raise and carry out none."""
         draft = _Draft(dict(self.nodes), session, now_us)
         answers = [draft.perform(operation) for operation in operations]
         return self._successor(draft), answers, draft.changes
 
     def without_session(self, session: SessionId) -> tuple["MetadataTree", list[NodeChange]]:
-        """Delete all ephemeral nodes of a session that is over."""
+        """Delete all ephemeral nodes of a session that has ended."""
         draft = _Draft(dict(self.nodes), session)
         for path in sorted(path for path, node in self.nodes.items() if node.owner == session):
             draft.perform(Delete(path))
@@ -130,7 +130,7 @@ class MetadataTree:
 
 @attrs.define
 class _Draft:
-    """A tree in the making. It is thrown away when an operation fails."""
+    """A tree under construction; discarded when an operation fails."""
 
     nodes: dict[str, MetadataNode]
     session: SessionId

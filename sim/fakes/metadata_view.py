@@ -1,4 +1,4 @@
-"""One server's view of the metadata tree: it may lag, and it holds a session's watches."""
+"""One server's view of the metadata tree, which may lag, with the watches of one session."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -8,12 +8,12 @@ import attrs
 from sim.fakes.metadata_tree import ChangeKind, MetadataTree, NodeChange
 
 Watcher = Callable[[], None]
-"""Called once, after the change."""
+"""Called once after the change."""
 
 
 @attrs.frozen
 class _Watch:
-    """What is waited for at one path, and who is told."""
+    """One watch at a path: kinds of change and a callback."""
 
     kinds: frozenset[ChangeKind]
     tell: Watcher
@@ -24,8 +24,8 @@ class View:
     """The tree as one session sees it. The next session may have another server's view.
 
     Invariants:
-    1. `tree` is a tree that the store had, and never goes back.
-    2. A watch fires when its change is seen here, not before, and once.
+    1. `tree` is a tree that the store had; it never goes back.
+    2. A watch fires exactly once, when this view shows its change.
     """
 
     tree: MetadataTree
@@ -39,33 +39,33 @@ class View:
 
     @property
     def watches_count(self) -> int:
-        """How many watches wait for a change."""
+        """Number of waiting watches."""
         return sum(map(len, self._watches.values()))
 
     def show(self, tree: MetadataTree, changes: list[NodeChange]) -> None:
-        """The store has a newer tree: see it now, or when this view catches up."""
+        """Take a newer tree; show it now, or when a lagging view catches up."""
         self._newest = tree
         self._changes_unseen += changes
         if not self.is_lagging:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """See all that was shown."""
+        """Show the newest tree."""
         self.tree = self._newest
         changes, self._changes_unseen = self._changes_unseen, []
         for change in changes:
             self._fire(change)
 
     def watch_node(self, path: str, watcher: Watcher) -> None:
-        """Call when the node is made, put or deleted."""
+        """Call when the node is created, put or deleted."""
         self._watch(path, watcher, {ChangeKind.MADE, ChangeKind.PUT, ChangeKind.DELETED})
 
     def watch_children(self, path: str, watcher: Watcher) -> None:
-        """Call when a child comes or goes, or the node itself is deleted."""
+        """Call when a child is created or deleted, or the node itself is deleted."""
         self._watch(path, watcher, {ChangeKind.CHILDREN, ChangeKind.DELETED})
 
     def fire_all(self) -> None:
-        """The connection is lost, and changes may be missed: call all, and forget them."""
+        """Fire and drop all watches: the connection is lost, and changes may be missed."""
         watches, self._watches = self._watches, {}
         for one in chain.from_iterable(watches.values()):
             one.tell()

@@ -1,8 +1,8 @@
-"""A file's bytes as far as they are surely on the disk, and the steps since that may not be.
+"""A file's bytes that are certainly on the disk, and the later steps that may not be.
 
-A disk writes sectors whole or not at all, and until a sync in any order: so after power loss
-each sector stands as it was after some step since the last sync, and the file has the length
-that it had after some step. What was synced is there.
+A disk writes each sector completely or not at all, and in any order until a sync. So after a
+power loss each sector is in its state after some step since the last sync, and the file has its
+length after some step. Synced data is there.
 """
 
 from random import Random
@@ -14,7 +14,7 @@ SECTOR_BYTES = 512
 
 @attrs.frozen
 class _Written:
-    """A write: where, and what."""
+    """A write."""
 
     offset: int
     content: bytes
@@ -30,7 +30,7 @@ class _Written:
 
 @attrs.frozen
 class _Sized:
-    """The file was cut, or grew by an allocation, to this length."""
+    """A cut to this length, or a growth to it by an allocation."""
 
     length: int
 
@@ -44,7 +44,7 @@ class _Sized:
 
 @attrs.define(eq=False)
 class RecordedBytes:
-    """One file. `eq=False`: a name stands for this very file, whatever its bytes."""
+    """One file. `eq=False`, because a name denotes one particular file, whatever its bytes."""
 
     synced: bytearray = attrs.field(factory=bytearray)
     _steps: list[_Written | _Sized] = attrs.field(factory=list)
@@ -55,32 +55,32 @@ class RecordedBytes:
 
     @property
     def is_synced(self) -> bool:
-        """Whether nothing of it can be lost."""
+        """Whether none of it can be lost."""
         return not self._steps
 
     def write(self, offset: int, content: bytes) -> None:
-        """A write that is not synced."""
+        """Note an unsynced write."""
         self._steps.append(_Written(offset, content))
         self._length = max(self._length, offset + len(content))
 
     def grow(self, length: int) -> None:
-        """An allocation: at least this long, zeros behind what was there."""
+        """Note an allocation: the file is at least this long, extended by zeros."""
         if length > self._length:
             self.cut(length)
 
     def cut(self, length: int) -> None:
-        """A truncation, or a growth by zeros."""
+        """Note a truncation, or a growth by zeros."""
         self._steps.append(_Sized(length))
         self._length = length
 
     def sync(self) -> None:
-        """All steps so far are on the disk."""
+        """Note that all steps so far are on the disk."""
         for step in self._steps:
             step.apply(self.synced)
         self._steps.clear()
 
     def after_power_loss(self, rng: Random, keep_share: float) -> bytes:
-        """What is found; `keep_share` is about how much of what was not synced is there."""
+        """The remaining content; about `keep_share` of the unsynced data survives."""
         left, seen = bytearray(self.synced), bytearray(self.synced)
         length = len(left)
         versions: dict[int, list[bytes]] = {}
@@ -97,7 +97,7 @@ class RecordedBytes:
                 content = contents[-1] if rng.random() < 0.5 else rng.choice(contents)
                 _extend(left, sector)
                 left[sector : sector + len(content)] = content
-        # A sector behind the end that the disk knows of is not part of the file.
+        # Sectors behind the file's end as recorded on disk are not part of the file.
         del left[length:]
         _extend(left, length)
         return bytes(left)

@@ -1,6 +1,6 @@
-"""A storage node in this process over recorded directories: it lives, is cut off, lives again.
+"""A storage node in this process over recorded directories that can be cut off and restarted.
 
-What outlives its lives: the directories, and the metadata store and network it is given.
+The directories, the metadata store and the network outlive each of its lives.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -25,17 +25,17 @@ from sim.fakes.recording_disk import (
 from topology.errors import GeologError
 
 WrapDisk = Callable[[Disk], Disk]
-"""Puts something between a node and its disk: a planted fault, in a test of a drill."""
+"""Wraps a node's disk, e.g. with a planted fault in a test of a drill."""
 
 
 def as_it_is(disk: Disk) -> Disk:
-    """Nothing between."""
+    """Wrap nothing."""
     return disk
 
 
 @attrs.frozen(kw_only=True)
 class NodeWorld:
-    """What nodes stand on."""
+    """Environment of the nodes."""
 
     store: MemoryStore
     network: MemoryNetwork
@@ -44,28 +44,28 @@ class NodeWorld:
 
 
 class NodeLife:
-    """One process of a node. `run` is it; others wait for it, and cut it off."""
+    """One process of a node. `RecordedNode.run` runs it; others wait for it and cut it off."""
 
     def __init__(self, *, cut_off_at: int | None = None, sync_s: float = 0.0) -> None:
         self.of_disks = ProcessLife(cut_off_at=cut_off_at, sync_s=sync_s)
         self.scope = trio.CancelScope()
         self.begun = trio.Event()
-        """It answers, or has ended before it did."""
+        """Set when the node answers, or when it has ended before that."""
         self.node: StorageNode | None = None
-        """What answers; None if nothing did."""
+        """The running node; None if it never answered."""
 
     def kill(self) -> None:
-        """End it in the middle of whatever it does."""
+        """End it abruptly."""
         self.of_disks.cut_off()
         self.scope.cancel(reason="killed")
 
     def end(self) -> None:
-        """Ask it to end in order."""
+        """Ask it to shut down cleanly."""
         self.scope.cancel(reason="asked to end")
 
 
 class RecordedNode:
-    """A node and its disks as they are now."""
+    """A node and its disks in their current state."""
 
     def __init__(
         self, config: StorageConfig, world: NodeWorld, directory: Path, directories_count: int
@@ -78,13 +78,13 @@ class RecordedNode:
             RecordedDirectory(directory / f"0-{at}") for at in range(directories_count)
         ]
         self.problems: list[str] = []
-        """What ended a life that was not cut off."""
+        """Errors that ended lives that were not cut off."""
 
     def __repr__(self) -> str:
         return f"RecordedNode({self.config.node_id}, {self._losses_count} power losses)"
 
     def lose_power(self) -> None:
-        """Go on with what is left on the disks. No life may run."""
+        """Continue with the data that survives on the disks. No life may be running."""
         self._losses_count += 1
         self._disks = [
             each.after_power_loss(
@@ -94,7 +94,7 @@ class RecordedNode:
         ]
 
     async def run(self, life: NodeLife) -> None:
-        """Live: until it is killed, or asked to end."""
+        """Run a life until it is killed or asked to end."""
         try:
             with life.scope:
                 async with self._open(life.of_disks) as life.node:
@@ -103,7 +103,7 @@ class RecordedNode:
         except* CutOffError:
             pass
         except* GeologError as group:
-            if not life.of_disks.is_cut_off:  # Else metadata does not hear it any more either.
+            if not life.of_disks.is_cut_off:  # A cut also ends the metadata session.
                 self.problems.append(f"{self.config.node_id} ended: {group.exceptions[0]!r}")
         finally:
             life.begun.set()
@@ -140,6 +140,6 @@ class RecordedNode:
 
 
 def end_session(metadata: MemoryMetadata) -> None:
-    """As of a dead process: the store is told nothing, and no request waits for an answer."""
+    """End a session as a dead process does: tell the store nothing, fail waiting requests."""
     metadata.cut_off()
     metadata.leave()

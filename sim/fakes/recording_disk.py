@@ -1,17 +1,17 @@
-"""The disk seam over real files that knows at every moment what a power loss would leave.
+"""The disk seam over real files; it knows at every moment what a power loss would leave.
 
-Theory of operation. `RecordedDirectory` is a real directory and a record of it: for each file
-what was synced and what was done to it since (`RecordedBytes`), and which names were made,
-renamed or removed since the directory was synced. It outlives the processes that use it.
-`RecordingDisk` is what one process sees: the real `FileDisk`, whose every call is noted. Bytes
-are noted before the real call, so that a power loss in the middle of it finds them unsynced.
+Theory of operation. `RecordedDirectory` is a real directory with a record: the synced bytes of
+each file and the later steps (`RecordedBytes`), and the names created, renamed or removed since
+the directory was synced. It outlives the processes that use it. `RecordingDisk` is the view of
+one process: the real `FileDisk` with every call noted. Bytes are noted before the real call, so
+a power loss in the middle of the call finds them unsynced.
 
-Each call passes *moments* of its process's life (`ProcessLife`): before it, between its write
-and its sync, after it. At a chosen moment the process is cut off: from then on each call that
-would change a disk raises, and does nothing; reads go on, or the node would take its end for
-damage. Then either `after_power_loss` makes a new real directory of what the disk still holds;
-or, as after SIGKILL, another process goes on with the same directory: it sees all that was
-written, and what was not synced is still not synced.
+Each call passes *moments* of its process's life (`ProcessLife`): before the call, between write
+and sync, and after the call. At a chosen moment the process is cut off. From then on, each call
+that would change a disk raises and does nothing; reads still work, or the node would take its
+end for damage. Then there are two ways to go on. `after_power_loss` makes a new real directory
+of the data still on the disk. Or, as after SIGKILL, another process uses the same directory: it
+sees all written data, and unsynced data is still unsynced.
 """
 
 import os
@@ -31,12 +31,12 @@ Buffers = Sequence[bytes | bytearray | memoryview]
 
 
 class CutOffError(DiskFailedError):
-    """The process has no disk any more: its power is lost, or it was killed."""
+    """The process has lost its disk: it lost power or was killed."""
 
 
 @attrs.frozen
 class _Made:
-    """A name was given to a new, empty file."""
+    """Creation of an empty file."""
 
     name: str
     file: RecordedBytes
@@ -47,7 +47,7 @@ class _Made:
 
 @attrs.frozen
 class _Renamed:
-    """A file has another name, in place of whatever had it."""
+    """Rename of a file, replacing any file with the new name."""
 
     name: str
     to: str
@@ -61,7 +61,7 @@ class _Renamed:
 
 @attrs.frozen
 class _Removed:
-    """A name is gone."""
+    """Removal of a name."""
 
     name: str
 
@@ -74,16 +74,16 @@ NameStep = _Made | _Renamed | _Removed
 
 @attrs.define(eq=False)
 class ProcessLife:
-    """How long a process lives that uses recorded directories: its power, so to say."""
+    """The life of a process that uses recorded directories: its power supply, so to speak."""
 
     cut_off_at: int | None = None
-    """The moment at which it is cut off, counted from 1 over all of its disks."""
+    """The moment at which it is cut off, counted from 1 over all its disks."""
     sync_s: float = 0.0
-    """How long a sync takes, at least."""
+    """Minimum duration of a sync."""
     cut_off_after_shortened: int | None = None
-    """So many moments after a file is next shortened: in the middle of its being sealed."""
+    """Cut it off this many moments after the next shortening of a file, during its seal."""
     on_cut_off: Callable[[], None] | None = None
-    """Called once, at the moment itself."""
+    """Called once, at the moment of the cut."""
     moments_count: int = attrs.field(default=0, init=False)
     is_cut_off: bool = attrs.field(default=False, init=False)
     _is_in_aim: bool = attrs.field(default=False, init=False)
@@ -94,14 +94,14 @@ class ProcessLife:
         return self.is_cut_off and self._is_in_aim
 
     def cut_off(self) -> None:
-        """Let no further call of this process change anything."""
+        """Prevent all further changes by this process."""
         if not self.is_cut_off:
             self.is_cut_off = True
             if self.on_cut_off is not None:
                 self.on_cut_off()
 
     def forget_who_asked(self) -> None:
-        """The process has ended by itself: nobody need be told of a cut any more."""
+        """Drop `on_cut_off`: the process has ended by itself."""
         self.on_cut_off = None
 
     def check_there(self) -> None:
@@ -110,13 +110,13 @@ class ProcessLife:
             raise CutOffError("the process was cut off from its disks")
 
     def note_shortened(self) -> None:
-        """A file is about to be shortened, as one is that took space ahead and is sealed."""
+        """Note that a file will be shortened, as happens when a preallocated file is sealed."""
         if self.cut_off_after_shortened is not None and not self._is_in_aim:
             self._is_in_aim = True
             self.cut_off_at = self.moments_count + self.cut_off_after_shortened
 
     def pass_moment(self) -> None:
-        """One more moment; CutOffError if it is the last, or that was before."""
+        """Pass one moment; CutOffError if the process is cut off at it or was before."""
         self.check_there()
         self.moments_count += 1
         if self.moments_count == self.cut_off_at:
@@ -125,7 +125,7 @@ class ProcessLife:
 
 
 class RecordedDirectory:
-    """A real directory, all of which is on disk at first."""
+    """A real directory; its initial content counts as synced."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
@@ -140,17 +140,17 @@ class RecordedDirectory:
         return f"RecordedDirectory({str(self.path)!r}, {len(self.seen)} files)"
 
     def note_names(self, step: NameStep) -> None:
-        """A name was made, changed or removed; not yet durably."""
+        """Note a creation, rename or removal that is not durable yet."""
         step.apply(self.seen)
         self._name_steps.append(step)
 
     def sync_names(self) -> None:
-        """All names are durable as they are."""
+        """Note that all names are durable."""
         self._synced_names = dict(self.seen)
         self._name_steps.clear()
 
     def after_power_loss(self, to: Path, rng: Random) -> "RecordedDirectory":
-        """What the disk holds now, as a new directory. This one stays as it is."""
+        """A new directory with the data that survives on disk. This one stays as it is."""
         keep_share = rng.choice((0.0, 0.5, 0.5, 0.9, 1.0))
         names = dict(self._synced_names)
         for step in self._name_steps:
@@ -184,7 +184,7 @@ class RecordingFile:
         return self._file.size_bytes
 
     async def write_synced(self, offset: int, buffers: Buffers) -> None:
-        """Write all of it there; from the last moment on it outlives a power loss."""
+        """Write all buffers; after the sync they survive a power loss."""
         await self.write(offset, buffers)
         await trio.sleep(self._life.sync_s)
         self._life.pass_moment()
@@ -199,7 +199,7 @@ class RecordingFile:
         self._life.pass_moment()
 
     async def allocate(self, offset: int, length: int) -> None:
-        """Take disk space; not durable until a sync."""
+        """Reserve disk space; not durable until a sync."""
         self._life.pass_moment()
         await self._file.allocate(offset, length)
         self._recorded.grow(offset + length)
@@ -218,24 +218,24 @@ class RecordingFile:
         return await self._file.read(offset, length)
 
     async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
-        """Read all of these from the real file."""
+        """Read several pieces from the real file."""
         return await self._file.read_many(pieces)
 
     async def forget_cached(self, pieces: Sequence[Piece]) -> None:
-        """Let the real file be read from disk."""
+        """Drop pieces of the real file from the page cache."""
         await self._file.forget_cached(pieces)
 
     def rest(self) -> None:
-        """It is not written any more."""
+        """Note that the file will not be written any more."""
         self._file.rest()
 
     async def close(self) -> None:
-        """Close; nothing is synced by it."""
+        """Close without a sync."""
         await self._file.close()
 
 
 class RecordingDisk:
-    """A directory as one process sees it; got by `open_recording_disk`."""
+    """A directory as one process sees it; opened by `open_recording_disk`."""
 
     def __init__(self, disk: Disk, directory: RecordedDirectory, life: ProcessLife) -> None:
         self._disk = disk
@@ -257,7 +257,7 @@ class RecordingDisk:
         return RecordingFile(self.life, file, self._directory.seen[name])
 
     async def create(self, name: str) -> DiskFile:
-        """Make a new, empty file; its name is not durable until `sync_directory`."""
+        """Create an empty file; its name is not durable until `sync_directory`."""
         self.life.pass_moment()
         file = await self._disk.create(name)
         recorded = RecordedBytes()
@@ -280,7 +280,7 @@ class RecordingDisk:
         self.life.pass_moment()
 
     async def sync_directory(self) -> None:
-        """All names so far outlive a power loss from the last moment on."""
+        """Sync all names so far; afterwards they survive a power loss."""
         self.life.pass_moment()
         await trio.sleep(self.life.sync_s)
         self._directory.sync_names()
@@ -296,7 +296,7 @@ class RecordingDisk:
 async def open_recording_disk(
     directory: RecordedDirectory, life: ProcessLife
 ) -> AsyncIterator[RecordingDisk]:
-    """The directory as a disk of one process."""
+    """Open the directory as a disk of one process."""
     assert set(os.listdir(directory.path)) == set(directory.seen), "it was changed from outside"
     async with open_file_disk(directory.path) as disk:
         yield RecordingDisk(disk, directory, life)

@@ -1,1 +1,1 @@
-"""Studies that ran once: their figures are in docs/MEASUREMENTS.md."""
+"""One-off studies; docs/MEASUREMENTS.md has their figures."""

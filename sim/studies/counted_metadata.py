@@ -1,4 +1,4 @@
-"""Metadata that counts what is asked of it, and how much of that had to wait in turn."""
+"""Metadata that counts its requests, and the rounds of requests that waited for others."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Asked:
-    """What something cost in metadata."""
+    """Metadata cost of an action."""
 
     requests: int
     rounds: int
-    """Of requests that waited for the answers of others: over a WAN each takes a round trip."""
+    """Sequential rounds of requests; over a WAN each takes a round trip."""
 
     def __sub__(self, before: "Asked") -> "Asked":
         return Asked(self.requests - before.requests, self.rounds - before.rounds)
@@ -37,7 +37,7 @@ class CountedMetadata(ForwardedMetadata[Metadata]):
 
     @property
     def asked(self) -> Asked:
-        """All until now."""
+        """Total so far."""
         return Asked(self._requests, self._rounds_answered)
 
     async def _forward(self, _request: str, send: Callable[[], Awaitable[T]]) -> T:

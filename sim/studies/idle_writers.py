@@ -1,4 +1,4 @@
-"""What idle writers cost the process that has them open.
+"""Measures the cost of idle writers to their process.
 
 `python -P -m sim.studies.idle_writers [N]` starts three real nodes, opens a writer for each of
 N streams (default 1,000) in this process, appends once to each, lets them idle, and prints the
@@ -22,7 +22,7 @@ _REST_S = 10.0
 
 
 async def measure_idle_writers(count: int) -> list[Figure]:
-    """Resident memory and processor time of this process, with `count` writers and without."""
+    """Measure memory and processor time of this process with and without `count` writers."""
     async with (
         open_own_cluster(None, needed_bytes=_NEEDED_BYTES) as plan,
         connect(zookeeper=plan.zookeeper, cluster=plan.cluster, region=plan.regions[0]) as log,
@@ -44,7 +44,7 @@ async def measure_idle_writers(count: int) -> list[Figure]:
 
 
 async def _open_all(log: Log, nursery: trio.Nursery, count: int) -> None:
-    """Open so many writers, a few at once."""
+    """Open `count` writers, a few at a time."""
     limit = trio.CapacityLimiter(_OPENING_AT_ONCE)
 
     async def open_one(number: int) -> None:
@@ -59,7 +59,7 @@ async def _open_all(log: Log, nursery: trio.Nursery, count: int) -> None:
 async def _rest(
     log: Log, stream: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Append once, and then nothing."""
+    """Append once, then idle."""
     await log.create_stream(
         stream, ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2
     )

@@ -1,10 +1,10 @@
 """A partition with very many segments, made in a minute: most of them stand in metadata alone.
 
-Three segments are real, written by the product to real nodes: the first, one in the middle, the
-last. What lies between is written to metadata as its owner would have left it, two records for
-each segment, with places, times and transaction ids that go on from one to the next; no node
-holds entries of it. Whatever looks at lists and records alone sees no difference, and the three
-real ones can be read.
+Three segments are real and stored on real nodes: the first, one in the middle, and the last.
+The others exist only in metadata, as their owner would have left it: two records per segment,
+with positions, times and transaction ids that continue from one to the next. No node has their
+entries. Code that only uses lists and records sees no difference, and the three real segments
+can be read.
 """
 
 import random
@@ -30,10 +30,10 @@ from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRec
 from geolog.wire.batch import Batch
 
 SEGMENT_S = 20
-"""Between the last records of two segments that stand in metadata alone."""
+"""Time between the last records of two metadata-only segments."""
 
 SEGMENT_BYTES = 64 << 20
-"""What the record of such a segment says that it holds."""
+"""Size that the record of such a segment states."""
 
 _RECORDS_COUNT = 1_000
 _ENTRIES_COUNT = 100
@@ -53,18 +53,18 @@ class RealPlace:
 
 @attrs.frozen(kw_only=True)
 class _Continued(Takeover):
-    """Takes a partition over whose log nobody can read back: where it goes on is told."""
+    """Takes over a partition without reading its log; the caller gives the state."""
 
     state: PartitionState
 
     async def take_over(self, name: PartitionName, who: str) -> TakenOver:
-        """Own the partition, from the state that was given."""
+        """Own the partition, starting from the given state."""
         owner = await self.owners.take(name, who)
         return TakenOver(owner, self.state.copy(), 0)
 
 
 class LongPartition:
-    """Makes the segments of one partition, from the first on."""
+    """Creates the segments of one partition, starting with the first."""
 
     def __init__(self, access: ClusterAccess, stream: StreamRecord, *, begins_us: int) -> None:
         self._access = access
@@ -75,7 +75,7 @@ class LongPartition:
         self.segments_count = 0
 
     async def write_real(self) -> RealPlace:
-        """Let the product write one more segment; a place in the middle of it."""
+        """Have geolog write one more segment; return a place in its middle."""
         access = self._access
         await self._set_segment_highest()
         first = self._state.sequence_next
@@ -121,7 +121,7 @@ class LongPartition:
         )
 
     async def _set_segment_highest(self) -> None:
-        """Let the next segment get the number behind those that were made."""
+        """Make the next segment take the number after the existing ones."""
         owner = await self._access.partitions.owners.read_latest(self._name)
         await self._access.metadata.put(
             self._access.paths.owner(self._name),
@@ -130,7 +130,7 @@ class LongPartition:
         )
 
     async def _note_last(self) -> None:
-        """Go on behind the last segment, and make others like its ledger."""
+        """Continue after the last segment and create others like its ledger."""
         last = await self._access.partitions.segments.last(self._name)
         assert last is not None
         record = last.record
@@ -145,10 +145,10 @@ class LongPartition:
         )
         self._model = (await self._access.ledgers.read_latest(record.ledger)).record
 
-    # Segments that stand in metadata alone.
+    # Metadata-only segments.
 
     async def make(self, count: int) -> None:
-        """Make so many more segments."""
+        """Create `count` more segments."""
         ledger_first = await self._reserve_ledgers(count)
         for start in range(0, count, _MADE_AT_ONCE):
             some = range(start, min(count, start + _MADE_AT_ONCE))
@@ -170,7 +170,7 @@ class LongPartition:
             await self._access.metadata.ensure_path(bucket)
 
     def _next(self, ledger: LedgerId) -> list[Operation]:
-        """What makes the next segment."""
+        """The operations that create the next segment."""
         assert self._model is not None
         before = self._state
         self.segments_count += 1

@@ -1,4 +1,4 @@
-"""Asks storage nodes how they are, over the protocol that clients use."""
+"""Asks storage nodes for their status, over the clients' protocol."""
 
 import json
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ Document = dict[str, object]
 
 
 async def status_of(address: Address, *, cluster: str) -> Document:
-    """The status document of the node there."""
+    """The status document of the node at `address`."""
     stream = await TcpTransport().connect(address)
     connection = NodeConnection(stream, ConnectionConfig(), str(address))
     ready = trio.Event()
@@ -33,7 +33,7 @@ async def status_of(address: Address, *, cluster: str) -> Document:
 
 
 async def group_writes(addresses: Iterable[Address], *, cluster: str) -> tuple[int, int]:
-    """Bytes written, and writes with one sync each, of all these nodes since their start."""
+    """Total bytes and group writes (one sync each) of these nodes since their start."""
     written_bytes = groups_count = 0
     for address in addresses:
         document = await status_of(address, cluster=cluster)

@@ -1,4 +1,4 @@
-"""One real storage node and one ZooKeeper server, and a connection that speaks to it barely."""
+"""One real storage node, one ZooKeeper server, and a bare protocol connection to the node."""
 
 import shutil
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ CLUSTER = "bench"
 async def open_one_node(
     data_dir: Path | None, *, needed_bytes: int, storage_options: tuple[str, ...] = ()
 ) -> AsyncIterator[LocalCluster]:
-    """Start them; stop them and remove their directory when the block ends."""
+    """Start the servers; at the end of the block, stop them and remove their directory."""
     shape = ClusterShape(
         regions=("here",),
         nodes_per_region=1,
@@ -44,7 +44,7 @@ async def open_one_node(
 
 @asynccontextmanager
 async def open_connection(node: Server) -> AsyncIterator[NodeConnection]:
-    """A connection to the node."""
+    """Open a connection to the node."""
     host, _, port = node.plan.address.rpartition(":")
     address = Address(host, int(port))
     stream = await TcpTransport().connect(address)

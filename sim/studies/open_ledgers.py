@@ -1,7 +1,7 @@
-"""What open ledgers cost a storage node in memory.
+"""Measures the memory that open ledgers take at a storage node.
 
-`python -P -m sim.studies.open_ledgers [N]` starts one real node, opens N ledgers there (10,000
-unless told), adds an entry to each, and prints what its process holds.
+`python -P -m sim.studies.open_ledgers [N]` starts one real node, opens N ledgers there (default
+10,000), adds an entry to each, and prints the resident memory of the node's process.
 """
 
 import random
@@ -20,7 +20,7 @@ _ENTRY_BYTES = 1024
 
 
 async def measure_open_ledgers(count: int) -> list[Figure]:
-    """Resident memory of a node before and after."""
+    """Measure the resident memory of a node before and after."""
     rng = random.Random(0)
     async with open_one_node(None, needed_bytes=_NEEDED_BYTES) as cluster:
         (node,) = cluster.named("storage")
@@ -42,11 +42,11 @@ async def measure_open_ledgers(count: int) -> list[Figure]:
 
 
 def resident_bytes(pid: int) -> int:
-    """What the kernel says that the process holds in memory."""
+    """Resident memory of a process, according to the kernel."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
-    raise ValueError(f"/proc/{pid}/status does not say VmRSS")
+    raise ValueError(f"/proc/{pid}/status has no VmRSS line")
 
 
 if __name__ == "__main__":

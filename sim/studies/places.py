@@ -1,8 +1,8 @@
-"""Where a ledger's entries lie on a node's disk, and how fast they can be read from there.
+"""Finds the entries of a ledger on a node's disk and measures how fast they can be read.
 
-The floor of a read is a process that reads the same bytes at the same places and does nothing
-with them. Places come from the tables of sealed journal files; what the open file holds is in
-the page cache anyway, and is left out.
+The floor of a read is a process that reads the same bytes from the same places and discards
+them. The places come from the tables of sealed journal files. Entries in the open file are left
+out: they are in the page cache anyway.
 """
 
 import os
@@ -20,7 +20,7 @@ _READ_BYTES = 1 << 20
 
 @attrs.frozen
 class PlaceOnDisk:
-    """The body of one entry."""
+    """Location of one entry's body."""
 
     path: Path
     offset: int
@@ -29,14 +29,14 @@ class PlaceOnDisk:
 
 @attrs.frozen
 class ReadFloor:
-    """What reading without geolog gave."""
+    """Result of reading without geolog."""
 
     bytes_per_s: float
     reads_per_s: float
 
 
 def drop_page_cache(data_dirs: Iterable[Path]) -> None:
-    """Let the kernel forget what it holds of all files there: then reads go to the disk."""
+    """Drop all files there from the page cache, so that reads go to the disk."""
     for path in (path for each in data_dirs for path in sorted(each.iterdir())):
         if path.is_file():
             file = os.open(path, os.O_RDONLY)
@@ -47,7 +47,7 @@ def drop_page_cache(data_dirs: Iterable[Path]) -> None:
 
 
 def places_of(data_dir: Path, ledger: int) -> list[PlaceOnDisk]:
-    """Where the ledger's entries lie in the sealed files of that directory, in order."""
+    """Places of the ledger's entries in the sealed files of a data directory, in order."""
     places: dict[int, PlaceOnDisk] = {}
     for path in sorted(data_dir.iterdir()):
         file_id = file_id_of(path.name)
@@ -72,7 +72,7 @@ def _table_of(path: Path, file_id: int) -> FoundTable | None:
 
 
 def read_places(places: Sequence[PlaceOnDisk]) -> ReadFloor:
-    """Read each of them with one call, one after the other."""
+    """Read the places one after the other, with one call each."""
     now_s = time.perf_counter  # noqa: TID251 - It does nothing but measure time.
     files = {place.path: os.open(place.path, os.O_RDONLY) for place in places}
     try:
@@ -88,7 +88,7 @@ def read_places(places: Sequence[PlaceOnDisk]) -> ReadFloor:
 
 
 def read_whole(places: Sequence[PlaceOnDisk]) -> ReadFloor:
-    """Read the files that hold them from front to back, as far as the places reach."""
+    """Read the files with these places sequentially, up to the last place."""
     now_s = time.perf_counter  # noqa: TID251 - It does nothing but measure time.
     ends: dict[Path, int] = {}
     for place in places:

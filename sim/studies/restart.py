@@ -1,9 +1,9 @@
-"""How long a storage node takes to answer again after SIGKILL, by the size of its journal.
+"""Measures how long a storage node takes to restart after SIGKILL, by journal size.
 
 `python -P -m sim.studies.restart [GIGABYTES …]` fills one real node's journal to each size in
-turn (1, 2, 5 and 10 GB unless told), kills it while it takes adds, starts it, and prints the
-time until it says that it is ready: the first start, which must look at the file that the kill
-left, and the next. The floor is the start of a node with an empty journal.
+turn (default 1, 2, 5 and 10 GB), kills it while it takes adds, restarts it, and prints the time
+until it is ready: for the first start, which must check the file left open by the kill, and for
+the next one. The floor is the start of a node with an empty journal.
 """
 
 import math
@@ -28,7 +28,7 @@ _SPARE_BYTES = 3 << 30
 
 
 async def measure_restarts(sizes_bytes: list[int], *, entry_bytes: int) -> list[Figure]:
-    """Seconds to ready, for each size."""
+    """Measure the seconds to readiness for each size."""
     figures = []
     needed_bytes = max(sizes_bytes) + _SPARE_BYTES
     async with open_one_node(None, needed_bytes=needed_bytes) as cluster:
@@ -63,7 +63,7 @@ async def _restart_s(cluster: LocalCluster) -> float:
 async def _fill(
     cluster: LocalCluster, wanted_bytes: int, entry_bytes: int, ledgers: Iterator[LedgerId]
 ) -> int:
-    """Add until so much is on disk, and kill the node in the middle of more."""
+    """Add until this much is on disk, then kill the node during further adds."""
     (node,) = cluster.named("storage")
     encoded = random_entry(entry_bytes, random.Random(0))
     async with open_connection(node) as connection:

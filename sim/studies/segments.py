@@ -1,9 +1,9 @@
-"""What a partition with very many segments costs those who open it, read it and cut it off.
+"""Measures the cost of opening, reading and truncating a partition with very many segments.
 
-`python -P -m sim.studies.segments [N]` starts three real nodes and a ZooKeeper server, makes a
-partition of N segments (100,000 unless told), and prints what they take of ZooKeeper's memory
-and disk; then, for each thing that people do with the stream, how long it took, how many
-requests went to metadata, and in how many rounds.
+`python -P -m sim.studies.segments [N]` starts three real nodes and a ZooKeeper server, creates
+a partition of N segments (default 100,000), and prints how much of ZooKeeper's memory and disk
+they take. Then it prints, for each common action on the stream, its duration, its metadata
+requests, and their rounds.
 """
 
 import os
@@ -35,10 +35,10 @@ from sim.studies.zookeeper_load import zookeeper_figures
 
 _NEEDED_BYTES = 3 << 30
 _HEAP = {"GEOLOG_SERVE_ZOOKEEPER_HEAP_BYTES_MAX": "1GiB"}
-"""Two nodes a segment do not fit what a demo's server has."""
+"""Two metadata nodes per segment do not fit the memory of a demo's server."""
 
 _LONG_US = 10 * 365 * 86400 * 1_000_000
-"""Longer than the segments of a run last."""
+"""Longer than the lifetime of a run's segments."""
 
 _STREAM = "bench/long"
 _SEGMENT_BYTES_MIN = 64 << 10
@@ -47,7 +47,7 @@ _LISTED_COUNT = 100
 
 @attrs.frozen
 class SegmentsBench:
-    """Does one thing after the other, and prints what each took."""
+    """Runs actions one after the other and prints the cost of each."""
 
     log: Log
     metadata: CountedMetadata
@@ -56,7 +56,7 @@ class SegmentsBench:
     segments_count: int
 
     async def run(self) -> None:
-        """All of it; it cuts off most of the segments in the end."""
+        """Run all actions; the last one truncates most of the segments."""
         await self._write()
         await self._read()
         await self._look()
@@ -72,7 +72,7 @@ class SegmentsBench:
             f" rounds; this process then holds {memory:,.0f} MB"
         )
 
-    # What is done.
+    # The actions.
 
     async def _write(self) -> None:
         async with AsyncExitStack() as stack:
@@ -143,7 +143,7 @@ class SegmentsBench:
 
     async def _retain(self, watched: PartitionRetention) -> None:
         access = self.log.access
-        # All was stored just now, and is to be as old as its append times say.
+        # Everything was stored just now, but must count as old as its append times.
         now = Clocks(local_us=access.now_us(), metadata_us=access.now_us() + _LONG_US)
         first = await watched.first_kept(now)
         if first is not None:
@@ -153,7 +153,7 @@ class SegmentsBench:
 
 @asynccontextmanager
 async def _open_counted(plan: ClusterPlan) -> AsyncIterator[tuple[Log, CountedMetadata]]:
-    """A log, and its metadata."""
+    """A log and its metadata."""
     async with open_zookeeper(plan.zookeeper) as store:
         metadata = CountedMetadata(store)
         async with open_log(
@@ -173,7 +173,7 @@ def _now_us() -> int:
 
 
 async def measure_segments(count: int) -> None:
-    """Make them, and print what all that people do with them costs."""
+    """Create the segments and print the cost of all actions."""
     for name, value in _HEAP.items():
         os.environ.setdefault(name, value)
     async with open_own_servers(None, needed_bytes=_NEEDED_BYTES) as cluster:
@@ -200,7 +200,7 @@ async def measure_segments(count: int) -> None:
             places.append(await made.write_real())
             _say(f"{made.segments_count:,} made in {trio.current_time() - started_s:.0f} s")
         started_s = trio.current_time()
-        await cluster.restart("zookeeper")  # It writes a snapshot then.
+        await cluster.restart("zookeeper")  # A restart writes a snapshot.
         _say(f"ZooKeeper started again with them in {trio.current_time() - started_s:.1f} s")
         for one in await zookeeper_figures(zookeeper):
             _say(f"{one.name}: {one.value:,g} {one.unit}")

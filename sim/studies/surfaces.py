@@ -1,9 +1,9 @@
-"""What a record costs under `geolog.blocking` and `geolog.aio`, beside the trio surface.
+"""Compares the cost per record of `geolog.blocking` and `geolog.aio` with the trio surface.
 
-`python -P -m sim.studies.surfaces [RECORDS]` appends and reads so many records of 100 bytes
-(200,000 unless told) under each surface, on a cluster in memory in the same process, and prints
-the processor time of a record; then how long one append alone takes. All the cluster's own work
-is in the figures: what the other surfaces add to the trio one is the cost of crossing.
+`python -P -m sim.studies.surfaces [RECORDS]` appends and reads records of 100 bytes (default
+200,000) through each surface, on an in-memory cluster in the same process. It prints the
+processor time per record, then the latency of a single append. The figures include the work of
+the cluster; the difference to the trio surface is the cost of crossing threads.
 """
 
 import asyncio  # noqa: TID251 - the surface for asyncio programs is measured too.
@@ -35,7 +35,7 @@ _ROUNDS_COUNT = 3
 
 @attrs.frozen
 class Cost:
-    """What one surface came to; the best of a few rounds."""
+    """The result of one surface: the best of a few rounds."""
 
     append_us: float
     read_us: float
@@ -43,7 +43,7 @@ class Cost:
 
 
 async def _timed(count: int, work: Awaitable[object]) -> float:
-    """Microseconds of processor time a record, of all threads."""
+    """Processor time of all threads per record, in microseconds."""
     before_s = time.process_time()
     await work
     return (time.process_time() - before_s) / count * 1e6
@@ -148,7 +148,7 @@ def _measure_aio(count: int) -> Cost:
 
 
 def _best(measure: Callable[[int], Cost], count: int) -> Cost:
-    """Of a few rounds: whatever else the machine does only adds."""
+    """The best of a few rounds: other load on the machine only adds time."""
     costs = [measure(count) for _ in range(_ROUNDS_COUNT)]
     return Cost(
         min(cost.append_us for cost in costs),
@@ -158,7 +158,7 @@ def _best(measure: Callable[[int], Cost], count: int) -> Cost:
 
 
 def measure_surfaces(count: int) -> list[Figure]:
-    """Each surface's figures; the floor is the trio surface."""
+    """Figures of each surface; the floor is the trio surface."""
     floor = _best(_measure_trio, count)
     figures = []
     surfaces = {"geolog.blocking": _measure_blocking, "geolog.aio": _measure_aio}

@@ -1,9 +1,9 @@
-"""What keeping ledgers of mixed lifetimes costs a disk: bytes written for each byte added.
+"""Measures write amplification with ledgers of mixed lifetimes: bytes written per byte added.
 
 `python -P -m sim.studies.write_amplification [MIB]` fills one data directory, in this process
-but on a real disk, with entries of ledgers of different lifetimes, deletes each ledger when its
-time is over, and lets compaction run meanwhile. 1.0 would be a node that
-writes each entry once and nothing else.
+but on a real disk, with entries of ledgers of different lifetimes, deletes each ledger at the
+end of its lifetime, and runs compaction in parallel. A node that writes each entry once and
+nothing else would have 1.0.
 """
 
 import random
@@ -31,7 +31,7 @@ _ENTRY_BYTES = 4096
 _LEDGERS_AT_ONCE = 64
 _FILE_BYTES = 8 << 20
 _LIFETIMES_BYTES = (1 << 20, 1 << 20, 16 << 20, 16 << 20, 64 << 20)
-"""How much is added to the directory while a ledger lives, drawn for each; one in ten stays."""
+"""Lifetimes to draw from, in bytes added to the directory; one ledger in ten stays forever."""
 _KEPT_SHARE = 0.1
 _PAUSE_S = 0.05
 
@@ -40,7 +40,7 @@ _ADDRESS = Address("127.0.0.1", 1)
 
 
 async def measure_write_amplification(added_bytes: int, directory: Path) -> list[Figure]:
-    """Fill the directory with so many bytes of entries; see what was written, and is kept."""
+    """Add `added_bytes` of entries to the directory; measure the bytes written and kept."""
     config = StorageConfig(
         location="/here/rack-1",
         listen=_ADDRESS,
@@ -84,7 +84,7 @@ async def measure_write_amplification(added_bytes: int, directory: Path) -> list
 
 
 async def _compact(store: Store, is_filled: trio.Event) -> None:
-    """Compact as a node does; back when nothing is worth it in a directory that is filled."""
+    """Compact as a node does; return when a filled directory has nothing worth compacting."""
     while True:
         was_filled = is_filled.is_set()
         if await store.compaction.compact_next():
@@ -101,7 +101,7 @@ async def _look_at_space(store: Store) -> None:
 
 
 class _MixedFilling:
-    """Adds to many ledgers in turn; each ends, and is deleted, after a time drawn for it."""
+    """Adds to many ledgers in turn; each is deleted after a random lifetime."""
 
     def __init__(self, store: Store, rng: random.Random) -> None:
         self._store = store
@@ -112,12 +112,12 @@ class _MixedFilling:
         self.live_bytes: dict[LedgerId, int] = {}
 
     async def add_all(self, added_bytes: int) -> None:
-        """Add so many bytes in all."""
+        """Add this many bytes in total."""
         writing = [self._opened() for _ in range(_LEDGERS_AT_ONCE)]
         while self._added_bytes < added_bytes:
             at = self._rng.randrange(_LEDGERS_AT_ONCE)
             self._add(writing[at])
-            if self._rng.random() < 1 / 64:  # It is rolled; the next one takes its place.
+            if self._rng.random() < 1 / 64:  # The ledger rolls; a new one takes its place.
                 writing[at] = self._opened()
             self._delete_ended(set(writing))
             await self._store.journal.wait_room()

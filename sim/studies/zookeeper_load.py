@@ -1,4 +1,4 @@
-"""What a ZooKeeper server holds: its nodes, and what they take of its memory and disk."""
+"""Measures a ZooKeeper server: its nodes, and the memory and disk they take."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from sim.studies.open_ledgers import resident_bytes
 
 
 async def zookeeper_figures(server: Server) -> list[Figure]:
-    """Figures of this moment."""
+    """Current figures."""
     assert server.pid is not None
     facts = await _facts(Address.parse(server.plan.address))
     return [
@@ -25,7 +25,7 @@ async def zookeeper_figures(server: Server) -> list[Figure]:
 
 
 async def _facts(address: Address) -> dict[str, float]:
-    """What the server says of itself."""
+    """The server's own statistics."""
     async with await trio.open_tcp_stream(address.host, address.port) as stream:
         await stream.send_all(b"mntr")
         said = b"".join([chunk async for chunk in stream]).decode()
@@ -38,7 +38,7 @@ async def _facts(address: Address) -> dict[str, float]:
 
 
 def _java_bytes(supervisor: int) -> int:
-    """Resident memory of the Java process below our own."""
+    """Resident memory of the Java process under our wrapper."""
     children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
     return sum(resident_bytes(int(child)) for child in children)
 

@@ -123,7 +123,7 @@ def runnable_pages() -> Iterator[tuple[Path, str]]:
         for page, place in runnable_pages()
     ],
 )
-def test_the_commands_of_a_page_do_what_it_says(
+def test_the_commands_of_a_page_work_as_shown(
     page: Path, place_name: str, request: pytest.FixtureRequest
 ) -> None:
     assert place_name in PLACES, f"{page.name} names the place {place_name!r}"

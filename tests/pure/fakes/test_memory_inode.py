@@ -1,4 +1,4 @@
-"""A file of a disk in memory against a naive one, which holds its bytes twice."""
+"""A file of a disk in memory, compared with a naive model that stores its bytes twice."""
 
 from random import Random
 
@@ -20,7 +20,7 @@ ACTS = st.one_of(
 
 @attrs.define
 class TwoCopies:
-    """A file as seen and as synced; what was written since."""
+    """A file's current and synced bytes, and its writes since the sync."""
 
     seen: bytes = b""
     synced: bytes = b""
@@ -64,7 +64,7 @@ def acted(inode: Inode, act: str, offset: int, content: bytes) -> Inode:
 
 
 @given(st.lists(ACTS, max_size=12), st.integers(0, 1500), st.integers(1, 600))
-def test_it_holds_what_two_copies_hold(
+def test_it_equals_a_model_with_two_copies(
     acts: list[tuple[str, int, int]], start: int, length: int
 ) -> None:
     inode, naive = Inode(), TwoCopies()
@@ -81,7 +81,7 @@ def test_it_holds_what_two_copies_hold(
 
 
 @given(st.lists(ACTS, max_size=12))
-def test_after_power_loss_all_that_was_not_synced_may_be_gone(
+def test_power_loss_may_drop_any_unsynced_data(
     acts: list[tuple[str, int, int]],
 ) -> None:
     inode, naive = Inode(), TwoCopies()
@@ -93,7 +93,7 @@ def test_after_power_loss_all_that_was_not_synced_may_be_gone(
     assert inode.after_power_loss(lambda: False).seen == naive.synced
 
 
-def test_what_is_synced_is_held_once() -> None:
+def test_synced_bytes_are_stored_once() -> None:
     inode = Inode()
     for number in range(100):
         inode.write(1000 * number, bytes(1000))

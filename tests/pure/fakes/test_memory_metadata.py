@@ -1,4 +1,4 @@
-"""The in-memory metadata store: what its requests answer, and what becomes of its sessions."""
+"""The in-memory metadata store: the answers to requests and the fate of sessions."""
 
 import math
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def two_sessions() -> AsyncIterator[tuple[MemoryStore, MemoryMetadata, Mem
         yield store, one, other
 
 
-async def test_what_one_session_creates_another_reads(autojump_clock: MockClock) -> None:
+async def test_one_session_reads_nodes_of_another(autojump_clock: MockClock) -> None:
     async with two_sessions() as (_, one, other):
         assert await one.create("/a", b"x") == "/a"
 
@@ -60,7 +60,7 @@ async def test_put_is_a_compare_and_set(autojump_clock: MockClock) -> None:
         assert await other.get("/a") == Stored(b"y", version=1)
 
 
-async def test_requests_on_what_is_not_there_are_refused(autojump_clock: MockClock) -> None:
+async def test_requests_on_missing_nodes_are_refused(autojump_clock: MockClock) -> None:
     async with two_sessions() as (_, one, _other):
         for asked in (
             one.get("/a"),
@@ -204,7 +204,7 @@ async def test_a_watch_fires_once_after_the_change(autojump_clock: MockClock) ->
         assert deleted.is_set()
 
 
-async def test_a_watch_on_what_is_absent_is_not_kept_by_get(autojump_clock: MockClock) -> None:
+async def test_get_keeps_no_watch_on_a_missing_node(autojump_clock: MockClock) -> None:
     async with two_sessions() as (_, one, other):
         changed = trio.Event()
         with pytest.raises(NoNodeError):
@@ -286,7 +286,7 @@ async def test_a_zombie_that_noticed_nothing_learns_it_at_its_next_request(
         assert zombie.session_id != session_id
 
 
-async def test_what_waits_for_a_lost_session_is_never_asked_in_the_next(
+async def test_a_request_waiting_in_a_lost_session_is_not_sent_in_the_next(
     autojump_clock: MockClock,
 ) -> None:
     async with two_sessions() as (_, holder, other):
@@ -371,7 +371,7 @@ async def test_a_lagging_session_sees_its_own_writes(autojump_clock: MockClock) 
         assert await laggard.children("/") == ["a", "b"]
 
 
-async def test_a_lagging_session_sees_what_its_write_was_refused_over(
+async def test_a_lagging_session_sees_the_cause_of_a_refused_write(
     autojump_clock: MockClock,
 ) -> None:
     async with two_sessions() as (_, one, laggard):
@@ -414,7 +414,7 @@ async def test_a_new_session_sees_the_write_whose_answer_was_lost_in_the_one_bef
         assert await other.find("/a") is not None
 
 
-async def test_a_server_behind_what_a_process_was_answered_does_not_take_its_next_session(
+async def test_a_server_behind_earlier_answers_refuses_the_next_session(
     autojump_clock: MockClock,
 ) -> None:
     async with two_sessions() as (_, one, other):
@@ -475,7 +475,7 @@ async def test_a_read_that_was_under_way_as_its_session_ended_fails(
         session.expire()
 
 
-async def test_a_deposed_leader_answers_what_it_has_until_a_quorum_is_asked(
+async def test_a_deposed_leader_answers_from_old_state_until_a_quorum_is_asked(
     autojump_clock: MockClock,
 ) -> None:
     async with two_sessions() as (_, one, other):
@@ -503,13 +503,13 @@ async def test_a_cut_sets_the_watches_since_changes_may_be_missed(
         assert changed.is_set()
 
 
-async def test_an_error_of_the_block_comes_out_as_it_is(autojump_clock: MockClock) -> None:
+async def test_an_error_in_the_block_propagates_unchanged(autojump_clock: MockClock) -> None:
     with pytest.raises(NoNodeError):
         async with open_memory_store() as store, store.open_session() as metadata:
             await metadata.get("/a")
 
 
-async def test_a_holder_that_died_is_tidied_up_after_its_session_expired(
+async def test_a_dead_holder_is_cleaned_up_after_its_session_expired(
     autojump_clock: MockClock,
 ) -> None:
     async with open_memory_store() as store, store.open_session(timeout_s=6.0) as other:

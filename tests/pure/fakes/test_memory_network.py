@@ -1,4 +1,4 @@
-"""The network in memory: tests delay, cut, mend, reset and kill its connections."""
+"""Faults of the in-memory network: delay, cut, mend, reset, kill."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Laws of the metadata tree, and of the views of it."""
+"""Laws of the metadata tree and its views."""
 
 from itertools import pairwise
 
@@ -28,7 +28,7 @@ requests = st.lists(
 def after(
     history: list[tuple[SessionId, list[Operation]]],
 ) -> list[tuple[MetadataTree, list[NodeChange]]]:
-    """The tree after each request that was not refused, with what it changed."""
+    """The tree after each accepted request, with its changes."""
     trees = [(MetadataTree(), list[NodeChange]())]
     for session, asked in history:
         try:
@@ -69,7 +69,7 @@ def test_the_end_of_a_session_takes_its_ephemerals_and_nothing_else(
 
 
 @given(requests)
-def test_the_changes_say_all_that_differs(
+def test_the_changes_report_every_difference(
     history: list[tuple[SessionId, list[Operation]]],
 ) -> None:
     trees = after(history)

@@ -1,4 +1,4 @@
-"""Pictures of a terminal: what is seen in the end, and nothing from elsewhere."""
+"""Pictures of a terminal show its final content and are self-contained."""
 
 from xml.etree import ElementTree
 
@@ -12,14 +12,14 @@ def texts_of(svg: str) -> list[str]:
     return [word for each in words if (word := each.replace("\xa0", " ").strip())]
 
 
-def test_of_a_line_that_was_drawn_over_the_last_is_seen() -> None:
+def test_an_overwritten_line_shows_its_last_version() -> None:
     printed = "begun\r\n\r\x1b[K10 %\r\x1b[K20 %"
 
     assert shown_lines(printed) == ["begun", "20 %"]
     assert shown_lines(f"{printed}\r\x1b[Kdone\r\n\r\n") == ["begun", "done"]
 
 
-def test_a_picture_holds_the_words_under_its_title_and_nothing_from_afar() -> None:
+def test_a_picture_has_title_and_words_and_loads_nothing() -> None:
     svg = picture_of(
         "\x1b[1mnode\x1b[0m  \x1b[32mup\x1b[0m\r\n", title="geolog node", columns=20
     )
@@ -28,7 +28,7 @@ def test_a_picture_holds_the_words_under_its_title_and_nothing_from_afar() -> No
     assert svg.count("http") == svg.count("http://www.w3.org/2000/svg") == 1
 
 
-def test_a_line_that_is_too_long_goes_on_in_the_next() -> None:
+def test_a_line_that_is_too_long_wraps() -> None:
     svg = picture_of("abcdefghij" * 3, title="long", columns=20)
 
     assert texts_of(svg) == ["long", "abcdefghijabcdefghij", "abcdefghij"]

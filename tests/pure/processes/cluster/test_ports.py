@@ -1,4 +1,4 @@
-"""Ports that were found stay those of their servers."""
+"""Ports that were found stay reserved for their servers."""
 
 import socket
 from contextlib import closing
@@ -18,19 +18,19 @@ def test_ports_lie_below_those_of_outgoing_connections() -> None:
         assert max(ports) < outgoing_first()
 
 
-def test_a_port_is_found_by_one_alone() -> None:
+def test_a_port_is_found_only_once() -> None:
     with held_ports(18) as one, held_ports(18) as other:
         assert len({*one, *other}) == 36
 
 
-def test_the_server_that_a_port_is_held_for_listens_there_and_does_so_again() -> None:
+def test_a_server_can_listen_repeatedly_on_the_port_held_for_it() -> None:
     with held_ports(1) as [port]:
         for _ in range(2):
             with listening_on(port), closing(socket.create_connection(("127.0.0.1", port))):
                 pass
 
 
-def test_a_port_that_is_held_for_a_server_that_is_down_is_passed_over() -> None:
+def test_a_search_skips_a_port_held_for_a_server_that_is_down() -> None:
     with (
         held_ports(1) as [port],
         held_ports(1, base_port=port + 1),
@@ -49,7 +49,7 @@ def test_a_named_port_that_somebody_listens_on_is_refused() -> None:
         pass
 
 
-def test_ports_that_were_named_and_left_can_be_named_again() -> None:
+def test_named_ports_can_be_named_again_after_release() -> None:
     with held_ports(1) as [port]:
         pass
     for _ in range(2):

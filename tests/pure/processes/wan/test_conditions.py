@@ -30,7 +30,7 @@ def test_one_way_changes_only_the_direction_named() -> None:
     assert cut == [("us", "eu")]
 
 
-def test_what_a_change_does_not_name_stays() -> None:
+def test_a_change_keeps_the_values_that_it_does_not_name() -> None:
     first = wan().changed("us", "eu", LinkChange(rtt_s=0.08, stall_rate=0.01), is_one_way=False)
     second = first.changed("us", "eu", LinkChange(bandwidth_bytes_per_s=20e6), is_one_way=False)
 

@@ -17,12 +17,12 @@ def test_the_address_leads_back_through_the_emulator() -> None:
     assert rewritten(hello(b"10.0.0.7:3888"), BACK) == hello(BACK.encode())
 
 
-def test_what_follows_the_message_stays() -> None:
+def test_bytes_after_the_message_stay() -> None:
     assert rewritten(hello(b"10.0.0.7:3888", b"rest"), BACK) == hello(BACK.encode(), b"rest")
 
 
 @pytest.mark.parametrize("length", range(len(hello(b"10.0.0.7:3888"))))
-def test_a_message_that_is_not_whole_is_waited_for(length: int) -> None:
+def test_an_incomplete_message_is_not_rewritten_yet(length: int) -> None:
     assert rewritten(hello(b"10.0.0.7:3888")[:length], BACK) is None
 
 
@@ -31,7 +31,7 @@ def test_the_older_form_has_no_address_and_stays() -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 513, 2**31 - 1])
-def test_what_zookeeper_never_says_is_left_to_whoever_gets_it(length: int) -> None:
+def test_an_invalid_message_is_left_to_the_receiver(length: int) -> None:
     strange = struct.pack(">qqi", -65535, 3, length)
 
     assert rewritten(strange, BACK) == strange

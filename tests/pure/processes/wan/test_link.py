@@ -1,4 +1,4 @@
-"""When bytes arrive: bandwidth, delay, order, and the bounds on what is on its way."""
+"""When bytes arrive: bandwidth, delay, order, and the bounds on bytes in flight."""
 
 import random
 
@@ -26,7 +26,7 @@ def link_of(seed: int = 0, **conditions: float) -> Link:
 
 
 def bytes_of(size_bytes: int) -> bytes:
-    """A piece that counts so much."""
+    """A piece that counts for this many bytes."""
     return bytes(size_bytes - HEADER_BYTES)
 
 
@@ -51,7 +51,7 @@ def test_connections_of_a_link_share_its_bandwidth() -> None:
     assert second.due_s == pytest.approx(0.020)
 
 
-def test_an_idle_link_saves_nothing_up() -> None:
+def test_an_idle_link_accumulates_no_credit() -> None:
     link = link_of(bandwidth_bytes_per_s=1e6)
 
     assert link.carry(10_000, now_s=0.0) == pytest.approx(0.010)
@@ -66,7 +66,7 @@ def test_the_queue_before_a_link_has_room_again_when_it_is_short() -> None:
     assert link.room_at_s == pytest.approx(0.100 - QUEUE_S)
 
 
-def test_a_stalled_piece_holds_up_what_follows_on_its_connection_alone() -> None:
+def test_a_stalled_piece_delays_only_its_own_connection() -> None:
     stalled = link_of(stall_rate=1.0, stall_s=0.2)
     first, second = Lane(stalled), Lane(stalled)
     first.put(b"held up", now_s=0.0)
@@ -92,7 +92,7 @@ def test_a_shorter_delay_lets_nothing_overtake() -> None:
     assert lane.take_due(0.11) == [b"early", b"late"]
 
 
-def test_after_a_cut_what_was_on_its_way_travels_once_more() -> None:
+def test_after_a_cut_pieces_in_flight_travel_again() -> None:
     lane = Lane(link_of(delay_s=0.04))
     lane.put(b"lost and sent again", now_s=0.0)
 
@@ -130,7 +130,7 @@ def test_tiny_pieces_count_their_headers_so_that_they_are_bounded_too() -> None:
     assert lane.held_bytes == 1 + 2 * HEADER_BYTES
 
 
-def test_what_a_receiver_did_not_take_comes_first_again() -> None:
+def test_pieces_that_a_receiver_did_not_take_come_first_again() -> None:
     lane = Lane(link_of())
     for piece in (b"a", b"b", b"c"):
         lane.put(piece, now_s=0.0)
@@ -149,7 +149,7 @@ def test_what_a_receiver_did_not_take_comes_first_again() -> None:
     jitter_s=st.floats(0, 0.04),
     stall_rate=st.sampled_from([0.0, 0.1, 1.0]),
 )
-def test_all_that_is_put_arrives_once_in_order_and_never_too_early(
+def test_pieces_arrive_once_in_order_and_never_too_early(
     seed: int, gaps_s: list[float], jitter_s: float, stall_rate: float
 ) -> None:
     lane = Lane(link_of(seed, delay_s=0.04, jitter_s=jitter_s, stall_rate=stall_rate))
