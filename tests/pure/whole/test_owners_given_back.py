@@ -67,7 +67,7 @@ async def test_a_release_that_metadata_refuses_is_logged_and_retried(
 
         assert site.session_of(owner) is None
         assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.LEFT
-        assert [record.message.count("could not leave") for record in caplog.records] == [1]
+        assert [record.message.count("cannot release") for record in caplog.records] == [1]
 
 
 async def test_an_owner_is_shown_soon_after_a_session_whose_first_requests_failed(

@@ -75,7 +75,7 @@ async def test_a_stream_is_made_written_and_read_under_each_policy(
         ({"survive": "1 region", "policy": "rack_aware"}, "needs policy 'region_aware'"),
         ({"policy": "rack_aware", "min_regions": 2}, "use min_regions 1, or policy 're"),
         ({"policy": "local_node", "ensemble_size": 2}, "one copy, on one node"),
-        ({"policy": "regoin_aware"}, "the nearest is 'region_aware'"),
+        ({"policy": "regoin_aware"}, "did you mean 'region_aware'"),
         ({"policy": "zone_aware", "ensemble_size": 4, "write_quorum": 3}, "6 is"),
         ({"durability": "copies"}, "use 'regions' or 'count'"),
     ],
