@@ -44,7 +44,7 @@ class StorageConfig:
     """Limits and location of one storage node. All values are in seconds and bytes."""
 
     location: str
-    """Location of the node, e.g. `/eu-west/rack-1`. Its cookie records it; it cannot change."""
+    """Location of the node, `/REGION/RACK`. Its cookie records it; it cannot change."""
 
     listen: Address
     """Address to listen on; port 0 picks a free port."""
