@@ -53,7 +53,7 @@ def regions_spare(
     judges = [(one, _Acks(one.shape)) for one in holdings]
     for count in range(1, len(regions) + 1):
         for lost in itertools.combinations(sorted(regions), count):
-            without = f"without region {' and '.join(lost)}"
+            without = f"without region{'s'[: count - 1]} {' and '.join(lost)}"
             if count == len(regions):
                 return _bounded(count - 1, f"{without} no node is left", metadata_spare)
             for holding, acks in judges:

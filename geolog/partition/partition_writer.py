@@ -415,7 +415,7 @@ class PartitionWriter:
         if self.is_idle and not self.is_failed:
             await self._end_with_snapshot()
         closing = self._segments.stop(is_clean=self.is_idle and not self.is_failed)
-        self._fail(ClosedError("the writer is closed; use it inside its block"))
+        self._fail(ClosedError("the writer is closed: use it within its block"))
         owner = self._segments.owner
         if closing is not None:
             finish = partial(self._partitions.changes.finish, self.name, owner, closing)

@@ -48,7 +48,7 @@ def test_a_writer_leaves_a_forbidden_region_and_comes_back(demo: DemoProcess) ->
     assert isinstance(allowed, dict)
     assert allowed["placement"] == "allowed"
     assert unknown.returncode == 3
-    assert b"the nearest is 'a'" in unknown.stderr
+    assert b"did you mean 'a'" in unknown.stderr
     assert demo.run("read", STREAM).stdout == b"before\nafter\n"
 
 

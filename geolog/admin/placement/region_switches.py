@@ -209,5 +209,5 @@ def _check_known(region: str, known: frozenset[str]) -> None:
     if region in known:
         return
     nearest = difflib.get_close_matches(region, sorted(known), 1, 0.0)
-    hint = f"the nearest is {nearest[0]!r}" if nearest else "no node ever joined"
+    hint = f"did you mean {nearest[0]!r}?" if nearest else "no node ever joined"
     raise NotFoundError(f"no region {region!r} in this cluster; {hint}")
