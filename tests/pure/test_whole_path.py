@@ -25,7 +25,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
     return [b"record %d" % number for number in range(start, start + count)]
 
 
-async def test_what_is_appended_in_one_region_is_read_in_another_after_the_first_is_lost(
+async def test_records_of_a_lost_region_are_read_in_another(
     autojump_clock: MockClock,
 ) -> None:
     async with open_in_process_cluster(REGIONS) as cluster:

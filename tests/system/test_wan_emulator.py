@@ -1,4 +1,4 @@
-"""The emulator carries real connections: late, whole, in order, bounded, and cut when told."""
+"""The emulator delivers connections late, whole, in order, bounded, and cut on request."""
 
 import math
 import random
@@ -234,7 +234,7 @@ async def test_across_a_cut_nobody_connects_until_it_is_healed() -> None:
             site.change(LinkChange(is_cut=False))
 
 
-async def test_who_stands_in_the_servers_region_connects_without_the_emulator() -> None:
+async def test_a_client_in_the_servers_region_connects_without_the_emulator() -> None:
     async with open_site(LinkChange(rtt_s=20.0)) as site:
         with trio.fail_after(10):
             near = await site.dial("b")
@@ -245,7 +245,7 @@ async def test_who_stands_in_the_servers_region_connects_without_the_emulator() 
         assert all(not status.connections_count for status in site.emulator.status())
 
 
-async def test_a_region_that_there_is_not_is_refused_by_name() -> None:
+async def test_an_unknown_region_is_refused_by_name() -> None:
     async with open_site() as site:
         with pytest.raises(ConnectionFailedError, match=r"unknown region 'mars' .* are a, b"):
             await site.dial("mars")
@@ -313,7 +313,7 @@ async def test_a_forwarded_port_leads_to_its_server_from_its_region() -> None:
         assert trio.current_time() - started_s >= RTT_S - 0.002
 
 
-async def test_what_was_said_before_a_close_arrives_at_a_forwarded_port() -> None:
+async def test_bytes_sent_before_a_close_arrive_at_a_forwarded_port() -> None:
     async with open_site() as site:
         [forward] = site.emulator.setup.forwards
         near = await site.dial_plainly(forward.listen)
@@ -327,7 +327,7 @@ async def test_what_was_said_before_a_close_arrives_at_a_forwarded_port() -> Non
 @pytest.mark.parametrize(
     "said", [b"GET / HTTP/1.1\r\n", b"geolog-dial/1 a\n", b"\xff" * 400 + b"\n"]
 )
-async def test_whoever_says_something_else_to_the_gateway_is_told(said: bytes) -> None:
+async def test_any_other_request_to_the_gateway_is_refused_with_a_reason(said: bytes) -> None:
     async with open_site() as site:
         near = await site.dial_plainly(site.emulator.setup.gateway)
         await near.send([said])
@@ -360,15 +360,15 @@ async def test_another_terminal_changes_links_and_sees_them_changed(tmp_path: Pa
         assert bandwidths == {"a": 20e6, "b": 125e6}
 
 
-async def test_a_change_that_cannot_be_is_refused_there_and_nothing_is_changed(
+async def test_an_impossible_change_is_refused_and_changes_nothing(
     tmp_path: Path,
 ) -> None:
     async with open_site() as site, open_wan_control(site.emulator, tmp_path):
         before = await ask_show(tmp_path)
 
-        with pytest.raises(NotFoundError, match="there is no link a-mars"):
+        with pytest.raises(NotFoundError, match="no link a-mars"):
             await ask_change(tmp_path, "a", "mars", LinkChange(is_cut=True), is_one_way=False)
-        with pytest.raises(InvalidArgumentError, match="a jitter of 9s cannot be"):
+        with pytest.raises(InvalidArgumentError, match=r"the jitter must be .* got 9s"):
             await ask_change(
                 tmp_path, ALL, ALL, LinkChange(is_cut=True, jitter_s=9.0), is_one_way=False
             )
@@ -376,12 +376,12 @@ async def test_a_change_that_cannot_be_is_refused_there_and_nothing_is_changed(
         assert await ask_show(tmp_path) == before
 
 
-async def test_where_no_emulator_runs_that_is_said(tmp_path: Path) -> None:
+async def test_a_missing_emulator_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no demo with an emulated WAN runs in"):
         await ask_show(tmp_path)
 
 
-async def test_where_no_gateway_listens_that_is_said() -> None:
+async def test_a_missing_gateway_is_reported() -> None:
     [nobody] = free_addresses(1)
     transport = GatewayTransport(Gateway(nobody, "a"))
 
@@ -389,7 +389,7 @@ async def test_where_no_gateway_listens_that_is_said() -> None:
         await transport.connect(Address("127.0.0.1", 1))
 
 
-async def test_what_listens_there_and_is_no_gateway_is_found_out() -> None:
+async def test_a_listener_that_is_not_a_gateway_is_detected() -> None:
     listener = await TcpTransport().listen(Address("127.0.0.1", 0))
 
     async def answer_as_a_web_server() -> None:

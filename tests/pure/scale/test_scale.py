@@ -33,7 +33,7 @@ def test_ensembles_spread_evenly_over_regions_and_racks(*, is_weighted: bool) ->
     assert spread.rack_deviation_max < 0.15
 
 
-def test_what_a_lost_rack_and_region_cost_follows_from_what_lay_there() -> None:
+def test_the_cost_of_a_lost_rack_or_region_follows_from_its_entries() -> None:
     members = LAYOUT.membership(is_weighted=False)
     policy = RegionAware(default_location=Location("unknown", "unknown"))
     tally = place_many(policy, members, REQUEST, 400, random.Random(2))
@@ -48,6 +48,6 @@ def test_what_a_lost_rack_and_region_cost_follows_from_what_lay_there() -> None:
     assert region.fragments_hurt_share == pytest.approx(0.1, rel=0.25)
 
 
-def test_a_layout_that_cannot_be_is_refused() -> None:
+def test_an_impossible_layout_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="the fewest are 1000"):
         Layout(nodes=10)

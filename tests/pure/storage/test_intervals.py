@@ -45,7 +45,7 @@ def test_numbers_in_order_are_one_interval() -> None:
 
 
 @given(st.lists(drawn_intervals), drawn_intervals)
-def test_what_is_missing_between_two_numbers_is_all_that_is_not_held(
+def test_the_missing_numbers_in_a_range_are_those_not_held(
     added: list[tuple[int, int]], between: tuple[int, int]
 ) -> None:
     numbers = IntervalSet(added)
