@@ -1,4 +1,4 @@
-"""Tests that go through all there is, and in the quick stage through a part of it."""
+"""Exhaustive tests that the quick stage thins out."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -8,9 +8,9 @@ from hypothesis import settings
 T = TypeVar("T")
 
 _EXAMPLES_WHOLE = 100
-"""Of the default profile: whoever wants fewer examples of each property is in a hurry."""
+"""Examples of a property in the default profile; a profile with fewer is a quick one."""
 
 
 def thinned(everything: Sequence[T], *, one_in: int) -> Sequence[T]:
-    """All of these; with `--hypothesis-profile=quick` one in so many of them."""
+    """Everything; with `--hypothesis-profile=quick`, one in `one_in`."""
     return everything if settings().max_examples >= _EXAMPLES_WHOLE else everything[::one_in]
