@@ -56,4 +56,4 @@ def test_an_option_of_another_drill_is_refused() -> None:
     done = geolog("drill", "run", "kill-all", "--kills", "3")
 
     assert done.returncode == 2
-    assert b"--kills is for kill-random, not for kill-all" in done.stderr
+    assert b"--kills applies to kill-random, not to kill-all" in done.stderr
