@@ -141,7 +141,7 @@ async def test_a_duplicate_that_cannot_be_compared_now_is_an_error_not_a_loop(
             await done(inlet, put(inlet, b"never read back", seq=1))
         async with open_inlet(world.log, **settings) as (inlet, _):  # type: ignore[arg-type]
             assert (await done(inlet, put(inlet, b"once", seq=0))).duplicate
-            with pytest.raises(geolog.ConflictError, match="other bytes"):
+            with pytest.raises(geolog.ConflictError, match="different bytes"):
                 await done(inlet, put(inlet, b"other", seq=0))
             for region in ("us-east", "eu-west", "ap-northeast"):
                 await world.cluster.kill_region(region)

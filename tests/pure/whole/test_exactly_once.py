@@ -63,7 +63,7 @@ async def test_other_bytes_under_a_used_seq_are_refused(
                 {"value": b"one", "key": b"k", "headers": {"h": b"2"}, "transaction_id": 4},
                 {"value": b"one", "key": b"k", "headers": {"h": b"1"}, "transaction_id": 5},
             ):
-                with pytest.raises(geolog.ConflictError, match="other bytes") as refused:
+                with pytest.raises(geolog.ConflictError, match="different bytes") as refused:
                     await writer.append(**other, seq=0)  # type: ignore[arg-type]
                 assert refused.value.outcome == "refused"  # These bytes are not in the log.
 
