@@ -12,6 +12,67 @@ from topology.quorum import QuorumConfig
 from topology.stream_policy import PolicyKind
 
 KEPT = {
+    "a follower was told of a gap that lay before its start": (
+        3000084,
+        attrs.evolve(
+            BASE,
+            shape=WorldShape(
+                nodes_by_region=(("us-east", 2), ("eu-west", 2), ("ap-northeast", 2)),
+                quorum=QuorumConfig(
+                    ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=1
+                ),
+                writers_count=1,
+                readers_count=2,
+            ),
+            knobs=attrs.evolve(
+                BASE.knobs,
+                session_timeout_s=2.0,
+                segment_bytes=65536,
+                journal_file_bytes=1 << 20,
+                value_bytes_max=20000,
+                pipelined_max=40,
+                pause_s_max=0.1,
+                appends_per_tenure=400,
+                rest_s_max=0.5,
+                spread_s_max=0.05,
+                are_writers_named=True,
+                member_away_s=2.0,
+                other_bytes_share=0.3,
+                headers_share=0.3,
+            ),
+            links=attrs.evolve(
+                BASE.links,
+                latency_s_within=0.002,
+                latency_s_across=0.02,
+                jitter=0.1,
+                sync_s=0.002,
+            ),
+            hazards=Hazards(
+                chaos_s=20.0,
+                duration_s_max=60.0,
+                strikes_per_s=(("ambush-member", 0.5), ("power-loss-node", 0.05)),
+                lies_in_wait=False,
+            ),
+            stream=StreamKnobs(
+                partitions=2,
+                partitions_added=1,
+                segment_age_s=3600.0,
+                retention_s=10.0,
+                retention_bytes=200000,
+                retention_every_s=1.0,
+                truncation_rest_s_max=1.0,
+                keyed_share=1.0,
+                expecting_share=0.2,
+                placed_share=0.3,
+            ),
+            placement=PlacementKnobs(
+                policy=PolicyKind.RACK_AWARE,
+                survive="1 node",
+                repair_rest_s_max=2.0,
+                repair_s_max=20.0,
+            ),
+        ),
+    ),
     "an owner deposed during its takeover mistook a trim by others for damage": (
         100218,
         attrs.evolve(

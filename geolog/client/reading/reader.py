@@ -26,93 +26,21 @@ from geolog.client.reading.bounds import (
     check_order,
     wrong_order,
 )
+from geolog.client.reading.partition_range import PartitionRange
 from geolog.client.reading.place_search import PlaceSearch
-from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until, row_of_transaction
-from geolog.client.reading.record import Gap, GapReason, Record, RecordBatch
+from geolog.client.reading.read_range import Begin, Until
+from geolog.client.reading.record import Gap, Record, RecordBatch
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.partition.tail import PartitionEnd
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
-from geolog.wire.entry import EntryKind
 from topology.errors import ClosedError, GeologError, InvalidArgumentError, TrimmedError
 
 T = TypeVar("T")
 
 
-@attrs.define
-class _Lane:
-    """The range to read of one partition, and its progress."""
-
-    name: PartitionName
-    begin: Begin
-    until: Until
-    is_begun: bool = False
-    is_over: bool = False
-    """Whether the range has been read to its end."""
-    reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Cancels the task that reads ahead."""
-
-    def gap_of(self, trimmed: TrimmedRun) -> Gap | None:
-        """The trimmed part of the range, if any. The range then begins after it."""
-        if self.is_over:
-            return None
-        sequence = max(self.begin.sequence, trimmed.to_sequence)
-        self.begin = attrs.evolve(self.begin, sequence=sequence)
-        end, until = trimmed.to_sequence, self.until.sequence
-        if until is not None:
-            end = min(end, until)
-        if trimmed.from_sequence >= end:
-            return None
-        is_known = trimmed.from_sequence != UNKNOWN_SEQUENCE
-        start = trimmed.from_sequence if is_known else None
-        return Gap(str(self.name.stream), self.name.number, GapReason.TRIMMED, start, end)
-
-    def batches_of(self, segment: SegmentRecord, fetched: FetchedEntry) -> list[RecordBatch]:
-        """The records of an entry that are in the range."""
-        header = fetched.decoded.header
-        if header.kind is not EntryKind.DATA:
-            return []
-        found = []
-        slot = 0
-        for index, line in enumerate(header.lines):
-            if self.is_over:
-                break
-            batch = RecordBatch(
-                stream=str(self.name.stream),
-                partition=self.name.number,
-                epoch=header.home_epoch,
-                segment=segment.segment,
-                entry=header.entry,
-                first_slot=slot,
-                first_sequence=header.first_sequence + slot,
-                timestamp_us=header.append_time_us,
-                served_region=fetched.served_by.location.region,
-                batch=fetched.decoded.open(index),
-                end_row=line.record_count,
-            )
-            slot += line.record_count
-            cut = self._cut(batch)
-            if len(cut):
-                found.append(cut)
-                self.is_begun = True
-        return found
-
-    def _cut(self, batch: RecordBatch) -> RecordBatch:
-        """Cut off the rows outside of the range."""
-        begin, first = self.begin, max(0, self.begin.sequence - batch.first_sequence)
-        if (batch.segment, batch.entry) == (begin.segment, begin.entry):
-            first = max(first, begin.slot - batch.first_slot)
-        if begin.time_us is not None and batch.timestamp_us < begin.time_us:
-            first = batch.end_row
-        if begin.transaction_id is not None and not self.is_begun:
-            first = max(first, row_of_transaction(batch, begin.transaction_id))
-        end = self.until.end_row(batch)
-        self.is_over = self.is_over or end < batch.end_row
-        return attrs.evolve(batch, first_row=min(first, end), end_row=end)
-
-
-Received = tuple[_Lane, Chunk | TrimmedRun] | GeologError
+Received = tuple[PartitionRange, Chunk | TrimmedRun] | GeologError
 
 
 class Reader:
@@ -127,10 +55,10 @@ class Reader:
         self._received = received
         self._failure: GeologError | None = None
         self._is_closed = False
-        self._entries: deque[tuple[_Lane, SegmentRecord, FetchedEntry]] = deque()
-        self._batches: deque[RecordBatch] = (
-            deque()
-        )  # Of one entry only: unpacked batches are large.
+        self._entries: deque[tuple[PartitionRange, SegmentRecord, FetchedEntry]] = deque()
+        # Of one entry only: unpacked batches are large.
+        self._batches: deque[RecordBatch | Gap] = deque()
+        self._holding: deque[PartitionRange] = deque()
         self._records: Iterator[Record] = iter(())
 
     def __repr__(self) -> str:
@@ -188,14 +116,28 @@ class Reader:
                 if lane.is_over:
                     lane.reading.cancel(reason="the range was read to its end")
                 continue
-            lane, found = await self._receive()
+            try:
+                lane, found = await self._receive()
+            except StopAsyncIteration:
+                self._batches.extend(self._held_to_the_end())
+                if not self._batches:
+                    raise
+                continue
             if isinstance(found, Chunk):
                 self._entries.extend((lane, found.segment, one) for one in found.entries)
             elif (gap := lane.gap_of(found)) is not None:
                 return gap
+            elif lane.held is not None and lane not in self._holding:
+                self._holding.append(lane)
         return self._batches.popleft()
 
-    async def _receive(self) -> tuple[_Lane, Chunk | TrimmedRun]:
+    def _held_to_the_end(self) -> list[Gap]:
+        """Gaps that no record followed."""
+        held = [lane.take_held() for lane in self._holding]
+        self._holding.clear()
+        return [gap for gap in held if gap is not None]
+
+    async def _receive(self) -> tuple[PartitionRange, Chunk | TrimmedRun]:
         """The next item read ahead. StopAsyncIteration at the end; ClosedError when closed."""
         if self._is_closed:
             raise ClosedError(f"the reader of {self._what} is closed: use it within its block")
@@ -259,7 +201,7 @@ async def open_stream_reader(
     check_one_partition(what, len(scans), start)
     check_one_partition(what, len(scans), stop)
     check_order(start, stop)
-    found: list[tuple[_Lane, PartitionEnd | None]] = []
+    found: list[tuple[PartitionRange, PartitionEnd | None]] = []
     while len(found) < len(scans):
         found += await all_of(
             [
@@ -299,7 +241,7 @@ async def _found_lane(
     start: Bound,
     stop: Bound | None,
     is_following: bool,  # noqa: FBT001 - Called through a partial.
-) -> tuple[_Lane, PartitionEnd | None]:
+) -> tuple[PartitionRange, PartitionEnd | None]:
     """Find where reading of one partition begins and ends."""
 
     async def find_end() -> PartitionEnd | None:
@@ -313,7 +255,7 @@ async def _found_lane(
     begin = await search.locate(start, end)
     until = await search.until(stop, end)
     _check_located(start, begin, stop, until)
-    return _Lane(scan.name, begin, until), end
+    return PartitionRange(scan.name, begin, until), end
 
 
 def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) -> None:
@@ -345,7 +287,7 @@ def _check_located(start: Bound, begin: Begin, stop: Bound | None, until: Until)
 
 async def _read_wanted(
     scan: PartitionScan,
-    lane: _Lane,
+    lane: PartitionRange,
     end: PartitionEnd | None,
     send: trio.MemorySendChannel[Received],
 ) -> None:
@@ -356,7 +298,7 @@ async def _read_wanted(
 
 async def _read_ahead(
     scan: PartitionScan,
-    lane: _Lane,
+    lane: PartitionRange,
     end: PartitionEnd | None,
     send: trio.MemorySendChannel[Received],
 ) -> None:
