@@ -24,7 +24,7 @@ from geolog.metadata.seam import (
     NotEmptyError,
     Put,
 )
-from geolog.protocol.ids import Epoch, LedgerId
+from geolog.protocol.ids import LEDGER_FIRST, Epoch, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
 from topology.errors import (
     DamagedBytesError,
@@ -152,7 +152,7 @@ class LedgerMetadata:
                 return LedgerId(int(stored.data)), stored.version
             await self._metadata.ensure_path(self._paths.ledgers)
             try:
-                await self._metadata.create(self._paths.ledger_next, b"1")
+                await self._metadata.create(self._paths.ledger_next, b"%d" % LEDGER_FIRST)
             except NodeExistsError:
                 continue
 

@@ -22,6 +22,9 @@ InstanceId = NewType("InstanceId", str)
 Sequence = NewType("Sequence", int)
 """A record's dense number in its partition, from 0."""
 
+LEDGER_FIRST = LedgerId(1)
+"""The first ledger of a cluster."""
+
 NO_EPOCH = Epoch(0)
 """Lower than any epoch that an owner takes."""
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Freshness, Metadata
-from geolog.protocol.ids import NO_EPOCH, InstanceId, LedgerId
+from geolog.protocol.ids import LEDGER_FIRST, NO_EPOCH, InstanceId, LedgerId
 from geolog.protocol.messages import DoubtSettled, Message, Reason, Refused, SettleDoubt
 from regions.storage.protocol.records import settle_record
 from regions.storage.store import Store
@@ -20,7 +20,8 @@ from topology.errors import DamagedBytesError
 async def bound_doubt(stores: Sequence[Store], metadata: Metadata, cluster: str) -> None:
     """Ask metadata which ledgers existed at this start, if damage took records.
 
-    Without a counter nothing bounds the doubt, and every ledger stays in doubt.
+    There is no counter until the first ledger is allocated, so then none is in doubt. If a
+    ledger is known here all the same, metadata is damaged: every ledger stays in doubt.
     """
     damaged = [store for store in stores if store.ledgers.is_any_in_doubt]
     if not damaged:
@@ -29,11 +30,15 @@ async def bound_doubt(stores: Sequence[Store], metadata: Metadata, cluster: str)
     # An older count would exclude ledgers from doubt that the damage may have touched.
     found = await metadata.find(path, freshness=Freshness.CERTAIN)
     if found is None:
-        return
-    if not found.data.isdigit():
+        if any(store.ledgers.knows_any for store in stores):
+            return
+        below = LEDGER_FIRST
+    elif found.data.isdigit():
+        below = LedgerId(int(found.data))
+    else:
         raise DamagedBytesError(f"ledger counter at {path} is not a number: {found.data!r}")
     for store in damaged:
-        store.ledgers.bound_doubt(LedgerId(int(found.data)))
+        store.ledgers.bound_doubt(below)
 
 
 def doubt_below(stores: Sequence[Store]) -> LedgerId:

@@ -58,6 +58,11 @@ class Ledgers:
         return iter(self._replicas.values())
 
     @property
+    def knows_any(self) -> bool:
+        """Whether any ledger was ever held here, as far as the journal still tells."""
+        return bool(self._replicas) or self.deleted.intervals_count > 0
+
+    @property
     def is_any_in_doubt(self) -> bool:
         """Whether some file lost records to damage."""
         return self._damaged_through > 0

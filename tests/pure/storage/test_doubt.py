@@ -85,12 +85,25 @@ async def test_a_ledger_that_may_have_been_fenced_takes_only_recovery_adds(
         assert await answer_of(client, OLD) is Answer.HAVE
 
 
-async def test_without_a_counter_every_ledger_stays_in_doubt(
+async def test_without_a_counter_every_ledger_of_a_node_that_holds_one_stays_in_doubt(
     autojump_clock: MockClock, world: World
 ) -> None:
     await a_damaged_disk(world, counter=None)
     async with world.node() as node, world.client(node) as client:
         assert await answer_of(client, LedgerId(1 << 40)) is Answer.UNKNOWN
+
+
+async def test_damage_before_the_first_ledger_of_a_cluster_puts_none_in_doubt(
+    autojump_clock: MockClock, world: World
+) -> None:
+    for _ in range(2):
+        async with world.node():
+            pass
+    await world.disk.remove(file_name(1))
+    async with world.node() as node, world.client(node) as client:
+        assert '"doubt_below": 1' in node.status()
+        assert await answer_of(client, LedgerId(1)) is Answer.ABSENT
+        await client.store(b"zero", ledger=LedgerId(1))
 
 
 async def test_settled_doubt_is_over_for_good(autojump_clock: MockClock, world: World) -> None:
