@@ -204,8 +204,11 @@ class Replay:
             holes += readable.holes
         proven_end = self._proven_end(found, walk)
         self._on_gaps(found, [gap for gap in walk.gaps if gap.start < proven_end], proven_end)
-        if found is self._found[-1]:
-            self._on_holes_in_tail(found, holes, proven_end)
+        promised_end = proven_end
+        if found is self._found[-1] and self._has_holes_in_tail(found, holes, proven_end):
+            # Promised by the next file, the tail is examined again, with the same result, even
+            # if the table file is lost that has this damage.
+            promised_end = max(walk.content_end, proven_end)
         table = OpenTable()
         for offset, record in walk.records(end=proven_end):
             body_offset = offset + RECORD_HEADER_BYTES
@@ -216,8 +219,8 @@ class Replay:
             if unwritten_from < found.file.size_bytes:
                 self._unwritten_from = unwritten_from
         entries = table.sealed()
-        self._keep(found, entries, proven_end)
-        self._add_pending_table(found, proven_end, entries, is_needed=False)
+        self._keep(found, entries, promised_end)
+        self._add_pending_table(found, promised_end, entries, is_needed=False)
 
     def _add_pending_table(
         self,
@@ -281,9 +284,9 @@ class Replay:
         for gap in gaps:
             self._on_damage(found, extent, f"bytes {gap.start} to {gap.end} cannot be read")
 
-    def _on_holes_in_tail(
+    def _has_holes_in_tail(
         self, found: FoundFile, holes: Sequence[tuple[int, int]], proven_end: int
-    ) -> None:
+    ) -> bool:
         """Count unreadable bytes after the proven ones; other damage may be a torn write.
 
         They may hold acknowledged records, and the mark that would prove them.
@@ -291,6 +294,7 @@ class Replay:
         in_tail = [hole for hole in holes if hole[1] > proven_end]
         for start, end in in_tail:
             self._on_damage(found, gaps_extent(in_tail), f"cannot read bytes {start} to {end}")
+        return bool(in_tail)
 
     def _on_damage(self, found: FoundFile, extent: int, what: str) -> None:
         damage = Damage.of_file(found.file_id, extent)

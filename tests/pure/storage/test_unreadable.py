@@ -7,6 +7,7 @@ from geolog.protocol.messages import Answer
 from regions.storage.cookies import COOKIE_NAME, DamagedCookieError
 from regions.storage.protocol.compaction import CompactionPolicy
 from regions.storage.protocol.records import DATA_OFFSET, RECORD_HEADER_BYTES, file_name
+from regions.storage.protocol.table_files import table_file_name
 from regions.storage.readable import FILLER, PAGE_BYTES, Readable, read_around
 from sim.fakes.memory_disk import MemoryDisk
 from sim.fakes.memory_inode import SECTOR_BYTES
@@ -82,6 +83,29 @@ async def test_unwritten_space_is_told_from_unreadable_bytes(
 
     assert node.ledgers.is_any_in_doubt
     assert await node.read(LEDGER, 0) is Answer.UNKNOWN
+
+
+@pytest.mark.parametrize("hole", [0, 1, 2, 3])
+async def test_a_hole_in_a_tail_is_damage_though_the_table_that_notes_it_is_lost_too(
+    autojump_clock: MockClock, hole: int
+) -> None:
+    """The file with the hole is not the newest any more."""
+    disk = MemoryDisk()
+    async with running(disk, clean_stop=False) as node:
+        node.open_ledger(LEDGER)
+        node.add(LEDGER, 0, bytes(3 * PAGE_BYTES))
+        node.add(LEDGER, 1, b"after the hole")
+        await node.journal.wait_synced()
+        disk = disk.crash()
+    disk.make_unreadable(file_name(1), DATA_OFFSET + hole * PAGE_BYTES)
+    await restarted(disk)
+    disk = disk.crash()
+    disk.make_unreadable(table_file_name(1), 0)
+
+    node = await restarted(disk)
+
+    for entry in (0, 1):
+        assert await node.read(LEDGER, entry) is not Answer.ABSENT
 
 
 async def a_compacted_node(it: Compacting) -> None:
