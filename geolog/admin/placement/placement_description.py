@@ -174,8 +174,8 @@ class PlacementLook:
         record = placed.ledger
         ends = {extent.index: extent.last for extent in final_extents(record)}
         for index, fragment in enumerate(record.fragments):
-            lie = judge_fragment(self.seen, record, fragment, placed.survive)
-            obstacle, is_repairable = self._hope(placed, index, lie, is_final=index in ends)
+            verdict = judge_fragment(self.seen, record, fragment, placed.survive)
+            obstacle, is_repairable = self._hope(placed, index, verdict, is_final=index in ends)
             last = ends.get(index)
             yield FragmentPlacement(
                 stream=str(placed.partition.stream),
@@ -188,21 +188,21 @@ class PlacementLook:
                 last_entry=last,
                 entries=None if last is None else last - fragment.first_entry + 1,
                 policy=record.placement.policy.value,
-                adherence=lie.placed.value,
-                adherence_now=lie.now.value,
-                keeps_promise=not lie.broken,
-                why=lie.why,
-                copies_missing=_missing_count(lie),
+                adherence=verdict.placed.value,
+                adherence_now=verdict.now.value,
+                keeps_promise=not verdict.broken,
+                why=verdict.why,
+                copies_missing=_missing_count(verdict),
                 is_repairable=is_repairable,
                 obstacle=obstacle,
-                members=self._members_of(record, index, lie),
+                members=self._members_of(record, index, verdict),
             )
 
     def _hope(
-        self, placed: PlacedSegment, index: int, lie: FragmentVerdict, *, is_final: bool
+        self, placed: PlacedSegment, index: int, verdict: FragmentVerdict, *, is_final: bool
     ) -> tuple[str, bool]:
         """The obstacle to a repair, and whether a repair is possible now."""
-        if lie.is_good:
+        if verdict.is_good:
             return "", False
         if not is_final:
             return open_obstacle(placed.ledger), False
@@ -210,7 +210,7 @@ class PlacementLook:
         return plan.obstacle, bool(plan.changes)
 
     def _members_of(
-        self, record: LedgerRecord, index: int, lie: FragmentVerdict
+        self, record: LedgerRecord, index: int, verdict: FragmentVerdict
     ) -> list[PlacedMember]:
         return [
             PlacedMember(
@@ -223,7 +223,7 @@ class PlacementLook:
                 is_forbidden=self.seen.is_forbidden(member),
             )
             for slot, (member, state) in enumerate(
-                zip(record.fragments[index].ensemble, lie.states, strict=True)
+                zip(record.fragments[index].ensemble, verdict.states, strict=True)
             )
         ]
 
@@ -241,8 +241,9 @@ def open_obstacle(record: LedgerRecord) -> str:
     )
 
 
-def _missing_count(lie: FragmentVerdict) -> int:
-    return Counter(lie.states)[MemberState.DOWN] + Counter(lie.states)[MemberState.REPLACED]
+def _missing_count(verdict: FragmentVerdict) -> int:
+    states = Counter(verdict.states)
+    return states[MemberState.DOWN] + states[MemberState.REPLACED]
 
 
 def _place_of(seen: NodesSeen, instance: str, node_id: str) -> NodePlace:

@@ -191,38 +191,38 @@ class LedgerTally:
             if index not in final or final[index]:
                 shape = FragmentShape.of(record.quorum, fragment, self._up)
                 self.judged.shapes.setdefault(shape, (stream, record.ledger))
-            lie = self._judge(record, index, stream, is_final=index in final)
+            verdict = self._judge(record, index, stream, is_final=index in final)
             if final.get(index):
-                self._judge_now(record, fragment, stream, lie)
+                self._judge_now(record, fragment, stream, verdict)
 
     def _judge(
         self, record: LedgerRecord, index: int, stream: str, *, is_final: bool
     ) -> FragmentVerdict:
         """Count a fragment by how it is placed."""
         health, survive = self.judged.health, self._promises.get(stream, "")
-        lie = judge_fragment(self._seen, record, record.fragments[index], survive)
-        health.strict += lie.placed is Adherence.STRICT
-        health.soft += lie.placed is Adherence.SOFT
-        health.fail += lie.placed is Adherence.FAIL
-        if lie.is_good:
-            return lie
-        is_given_up = MemberState.REPLACED in lie.states
+        verdict = judge_fragment(self._seen, record, record.fragments[index], survive)
+        health.strict += verdict.placed is Adherence.STRICT
+        health.soft += verdict.placed is Adherence.SOFT
+        health.fail += verdict.placed is Adherence.FAIL
+        if verdict.is_good:
+            return verdict
+        is_given_up = MemberState.REPLACED in verdict.states
         can_be_better = is_final and self._planner.is_mendable(record, index, survive)
-        is_broken = bool(lie.broken) and lie.placed is Adherence.STRICT
+        is_broken = bool(verdict.broken) and verdict.placed is Adherence.STRICT
         health.promises_broken += is_broken
         health.disks_given_up += is_given_up
         health.repairable += can_be_better
-        if can_be_better or is_given_up or is_broken or lie.placed is Adherence.FAIL:
+        if can_be_better or is_given_up or is_broken or verdict.placed is Adherence.FAIL:
             self._streams[stream] += 1
-        if lie.placed is Adherence.FAIL:
-            self._of(stream).failed.add(record.ledger, lie.why)
-        elif is_final and (can_be_better or lie.broken):
-            self._of(stream).weak.add(record.ledger, lie.broken or lie.why)
+        if verdict.placed is Adherence.FAIL:
+            self._of(stream).failed.add(record.ledger, verdict.why)
+        elif is_final and (can_be_better or verdict.broken):
+            self._of(stream).weak.add(record.ledger, verdict.broken or verdict.why)
             self._of(stream).mendable += can_be_better
-        return lie
+        return verdict
 
     def _judge_now(
-        self, record: LedgerRecord, fragment: Fragment, stream: str, lie: FragmentVerdict
+        self, record: LedgerRecord, fragment: Fragment, stream: str, verdict: FragmentVerdict
     ) -> None:
         """Count the effect on a fragment of nodes that are down or do not answer."""
         there = sum(
@@ -240,7 +240,7 @@ class LedgerTally:
             self._of(stream).unreadable.add(record.ledger, down)
             return
         survive = self._promises.get(stream, "")
-        if not survive or lie.broken:
+        if not survive or verdict.broken:
             return
         places: tuple[Location | None, ...] = tuple(
             member.location if there >> slot & 1 else None

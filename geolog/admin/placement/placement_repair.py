@@ -142,8 +142,8 @@ class PlacementRepairer:
         leaving = any(
             self._planner.is_leaving(fragment, slot) for slot in range(len(fragment.ensemble))
         )
-        lie = judge_fragment(self._seen, record, fragment, placed.survive)
-        return lie.is_good and not leaving
+        verdict = judge_fragment(self._seen, record, fragment, placed.survive)
+        return verdict.is_good and not leaving
 
     def _planned(
         self, placed: PlacedSegment, record: LedgerRecord, extent: FragmentExtent
