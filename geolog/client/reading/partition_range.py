@@ -16,7 +16,7 @@ from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EntryKind
 
 
-@attrs.define
+@attrs.define(eq=False)
 class PartitionRange:
     """The range to read of one partition, and its progress."""
 
@@ -59,7 +59,7 @@ class PartitionRange:
         return gap
 
     def take_held(self) -> Gap | None:
-        """The held gap, which then counts as part of the range."""
+        """The held gap, if any; it is held no longer."""
         held, self.held = self.held, None
         return held
 

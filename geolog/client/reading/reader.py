@@ -111,29 +111,29 @@ class Reader:
     async def _next_run(self) -> RecordBatch | Gap:
         while not self._batches:
             if self._entries:
-                lane, segment, fetched = self._entries.popleft()
-                self._batches.extend(lane.batches_of(segment, fetched))
-                if lane.is_over:
-                    lane.reading.cancel(reason="the range was read to its end")
+                wanted, segment, fetched = self._entries.popleft()
+                self._batches.extend(wanted.batches_of(segment, fetched))
+                if wanted.is_over:
+                    wanted.reading.cancel(reason="the range was read to its end")
                 continue
             try:
-                lane, found = await self._receive()
+                wanted, found = await self._receive()
             except StopAsyncIteration:
                 self._batches.extend(self._held_to_the_end())
                 if not self._batches:
                     raise
                 continue
             if isinstance(found, Chunk):
-                self._entries.extend((lane, found.segment, one) for one in found.entries)
-            elif (gap := lane.gap_of(found)) is not None:
+                self._entries.extend((wanted, found.segment, one) for one in found.entries)
+            elif (gap := wanted.gap_of(found)) is not None:
                 return gap
-            elif lane.held is not None and lane not in self._holding:
-                self._holding.append(lane)
+            elif wanted.held is not None and wanted not in self._holding:
+                self._holding.append(wanted)
         return self._batches.popleft()
 
     def _held_to_the_end(self) -> list[Gap]:
         """Gaps that no record followed."""
-        held = [lane.take_held() for lane in self._holding]
+        held = [wanted.take_held() for wanted in self._holding]
         self._holding.clear()
         return [gap for gap in held if gap is not None]
 
@@ -205,7 +205,7 @@ async def open_stream_reader(
     while len(found) < len(scans):
         found += await all_of(
             [
-                partial(_found_lane, scan, start, stop, is_following)
+                partial(_found_range, scan, start, stop, is_following)
                 for scan in scans[len(found) :]
             ]
         )
@@ -215,9 +215,9 @@ async def open_stream_reader(
         check_one_partition(what, len(scans), stop)
     send, receive = trio.open_memory_channel[Received](config.ahead_chunks)
     async with open_background() as nursery, send:
-        for scan, (lane, end) in zip(scans, found, strict=True):
+        for scan, (wanted, end) in zip(scans, found, strict=True):
             nursery.start_soon(
-                _read_wanted, scan, lane, end, send.clone(), name=f"read ahead of {scan.name}"
+                _read_wanted, scan, wanted, end, send.clone(), name=f"read ahead of {scan.name}"
             )
         send.close()
         reader = Reader(what, receive)
@@ -236,7 +236,7 @@ def check_one_partition(what: str, count: int, bound: Bound | None) -> None:
         )
 
 
-async def _found_lane(
+async def _found_range(
     scan: PartitionScan,
     start: Bound,
     stop: Bound | None,
@@ -287,32 +287,32 @@ def _check_located(start: Bound, begin: Begin, stop: Bound | None, until: Until)
 
 async def _read_wanted(
     scan: PartitionScan,
-    lane: PartitionRange,
+    wanted: PartitionRange,
     end: PartitionEnd | None,
     send: trio.MemorySendChannel[Received],
 ) -> None:
     """Read ahead until the reader that takes the records reaches the end of its range."""
-    with lane.reading:
-        await _read_ahead(scan, lane, end, send)
+    with wanted.reading:
+        await _read_ahead(scan, wanted, end, send)
 
 
 async def _read_ahead(
     scan: PartitionScan,
-    lane: PartitionRange,
+    wanted: PartitionRange,
     end: PartitionEnd | None,
     send: trio.MemorySendChannel[Received],
 ) -> None:
     async with send:
         try:
-            begin = lane.begin
+            begin = wanted.begin
             if begin.trimmed_from is not None:
-                await send.send((lane, TrimmedRun(begin.trimmed_from, begin.sequence)))
-            if lane.until.is_before(begin):
+                await send.send((wanted, TrimmedRun(begin.trimmed_from, begin.sequence)))
+            if wanted.until.is_before(begin):
                 return
             async with open_walk(scan, begin, end) as walk:
                 while (found := await walk.next_chunk()) is not None:
-                    await send.send((lane, found))
-                    if isinstance(found, Chunk) and lane.until.is_past(
+                    await send.send((wanted, found))
+                    if isinstance(found, Chunk) and wanted.until.is_past(
                         found.entries[-1].decoded.header
                     ):
                         return
