@@ -151,7 +151,6 @@ class Journal:
         self._in_flight_bytes = self._held_bytes = 0
         self.appended_bytes = 0
         """Bytes of records taken since the start, written or in flight."""
-        self._done_bytes = 0
         self.postpones_roll = False
         """Whether the open file grows past its size: the disk is too full for another file."""
         self._wants_space = False
@@ -231,7 +230,8 @@ class Journal:
         """Whether data in flight has reached its memory bound, or nearly fills its space."""
         if self._held_bytes >= self._in_flight_bytes_max:
             return True
-        unwritten_bytes = self.appended_bytes - self._done_bytes
+        writing_bytes = 0 if self._writing is None else self._writing.bytes
+        unwritten_bytes = writing_bytes + self._waiting_bytes
         return unwritten_bytes > 0 and self._space.is_short(self._open.end + unwritten_bytes)
 
     def append_nowait(self, record: JournalRecord, body: Body = b"") -> None:
@@ -334,7 +334,6 @@ class Journal:
             await self._roll()
         await self._write(group)
         self._writing = None
-        self._done_bytes += group.bytes
         self._held_bytes -= group.held_bytes
         for call in group.on_synced:
             call()
