@@ -205,7 +205,9 @@ class Replay:
         proven_end = self._proven_end(found, walk)
         self._on_gaps(found, [gap for gap in walk.gaps if gap.start < proven_end], proven_end)
         promised_end = proven_end
-        if found is self._found[-1] and self._has_holes_in_tail(found, holes, proven_end):
+        in_tail = [hole for hole in holes if hole[1] > proven_end]
+        if found is self._found[-1] and in_tail:
+            self._on_holes_in_tail(found, in_tail)
             # Promised by the next file, the tail is examined again, with the same result, even
             # if the table file is lost that has this damage.
             promised_end = max(walk.content_end, proven_end)
@@ -284,17 +286,13 @@ class Replay:
         for gap in gaps:
             self._on_damage(found, extent, f"bytes {gap.start} to {gap.end} cannot be read")
 
-    def _has_holes_in_tail(
-        self, found: FoundFile, holes: Sequence[tuple[int, int]], proven_end: int
-    ) -> bool:
+    def _on_holes_in_tail(self, found: FoundFile, in_tail: Sequence[tuple[int, int]]) -> None:
         """Count unreadable bytes after the proven ones; other damage may be a torn write.
 
         They may hold acknowledged records, and the mark that would prove them.
         """
-        in_tail = [hole for hole in holes if hole[1] > proven_end]
         for start, end in in_tail:
             self._on_damage(found, gaps_extent(in_tail), f"cannot read bytes {start} to {end}")
-        return bool(in_tail)
 
     def _on_damage(self, found: FoundFile, extent: int, what: str) -> None:
         damage = Damage.of_file(found.file_id, extent)
