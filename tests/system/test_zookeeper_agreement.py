@@ -174,7 +174,7 @@ class Side:
         return None
 
     def session_of(self, answer: object) -> str | None:
-        """Which session's ephemeral node was read; None for a plain node."""
+        """The session whose ephemeral node was read; None for a plain node."""
         if not isinstance(answer, Stored) or not answer.is_ephemeral:
             return None
         [who] = [who for who in WHO if self._sessions[who][0].session_id == answer.session_id]

@@ -27,6 +27,16 @@ from tests.pure.whole.clusters import (
 )
 
 
+@asynccontextmanager
+async def a_far_client(world: World) -> AsyncIterator[tuple[geolog.Log, MemoryMetadata]]:
+    """A client in another region, with its session, which a test may let lag."""
+    sessions: list[MemoryMetadata] = []
+    async with world.cluster.open_client(
+        "eu-west", host="lags", on_session=sessions.append
+    ) as log:
+        yield log, sessions[0]
+
+
 @attrs.frozen
 class Kept:
     """A record in the naive list."""
@@ -546,19 +556,15 @@ async def test_a_reader_whose_metadata_server_lags_ends_no_earlier(
     autojump_clock: MockClock,
 ) -> None:
     """The list that it would see ends with a completed segment."""
-    async with open_world() as world:
-        sessions: list[MemoryMetadata] = []
-        async with world.cluster.open_client(
-            "eu-west", host="lags", on_session=sessions.append
-        ) as other:
-            async with world.log.open_writer(STREAM) as writer:
-                await append_each(writer, numbered(3))
-            assert await values_of(other) == numbered(3)
-            sessions[0].lag()
-            async with world.log.open_writer(STREAM) as writer:
-                await append_each(writer, numbered(3, start=3))
+    async with open_world() as world, a_far_client(world) as (other, session):
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+        assert await values_of(other) == numbered(3)
+        session.lag()
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3, start=3))
 
-                assert await values_of(other) == numbered(6)
+            assert await values_of(other) == numbered(6)
 
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "open"])
@@ -566,42 +572,37 @@ async def test_a_read_ends_no_earlier_if_a_deposed_leader_answers_its_sync(
     autojump_clock: MockClock,
     is_closed: bool,  # noqa: FBT001 - how the segment is left that seems to be the last
 ) -> None:
-    async with open_world(segment_bytes=64 << 10) as world:
-        sessions: list[MemoryMetadata] = []
-        async with world.cluster.open_client(
-            "eu-west", host="lags", on_session=sessions.append
-        ) as other:
-            async with world.log.open_writer(STREAM) as writer:
-                await append_each(writer, numbered(3))
-                if not is_closed:
-                    assert await values_of(other) == numbered(3)
-                    sessions[0].lag_deposed()
-                    large = [random.Random(one).randbytes(20 << 10) for one in range(12)]
-                    await append_each(writer, large)
-                    assert len(await world.log.list_segments(STREAM)) > 1
-                    assert await values_of(other) == [*numbered(3), *large]
-                    return
-            assert await values_of(other) == numbered(3)
-            sessions[0].lag_deposed()
-            async with world.log.open_writer(STREAM) as writer:
-                await append_each(writer, numbered(3, start=3))
-                assert await values_of(other) == numbered(6)
+    async with (
+        open_world(segment_bytes=64 << 10) as world,
+        a_far_client(world) as (other, session),
+    ):
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+            if not is_closed:
+                assert await values_of(other) == numbered(3)
+                session.lag_deposed()
+                large = [random.Random(one).randbytes(20 << 10) for one in range(12)]
+                await append_each(writer, large)
+                assert len(await world.log.list_segments(STREAM)) > 1
+                assert await values_of(other) == [*numbered(3), *large]
+                return
+        assert await values_of(other) == numbered(3)
+        session.lag_deposed()
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3, start=3))
+            assert await values_of(other) == numbered(6)
 
 
 async def test_a_stream_is_not_empty_for_a_reader_whose_metadata_leader_is_deposed(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_world() as world:
-        sessions: list[MemoryMetadata] = []
-        async with world.cluster.open_client(
-            "eu-west", host="lags", on_session=sessions.append
-        ) as other:
-            assert await values_of(other) == []
-            sessions[0].lag_deposed()
-            async with world.log.open_writer(STREAM) as writer:
-                await append_each(writer, numbered(3))
+    async with open_world() as world, a_far_client(world) as (other, session):
+        assert await values_of(other) == []
+        session.lag_deposed()
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
 
-                assert await values_of(other) == numbered(3)
+            assert await values_of(other) == numbered(3)
 
 
 async def test_a_position_with_an_unknown_home_epoch_is_refused(
@@ -619,32 +620,24 @@ async def test_a_position_with_an_unknown_home_epoch_is_refused(
 async def test_a_reader_whose_metadata_lags_opens_new_partitions(
     autojump_clock: MockClock, lag: str
 ) -> None:
-    async with open_world() as world:
-        sessions: list[MemoryMetadata] = []
-        async with world.cluster.open_client(
-            "eu-west", host="lags", on_session=sessions.append
-        ) as other:
-            assert await values_of(other) == []
-            getattr(sessions[0], lag)()
-            await world.log.update_stream(STREAM, partitions=2)
-            async with world.log.open_writer(f"{STREAM}#1") as writer:
-                await append_each(writer, numbered(3))
+    async with open_world() as world, a_far_client(world) as (other, session):
+        assert await values_of(other) == []
+        getattr(session, lag)()
+        await world.log.update_stream(STREAM, partitions=2)
+        async with world.log.open_writer(f"{STREAM}#1") as writer:
+            await append_each(writer, numbered(3))
 
-            assert await values_of(other) == numbered(3)
+        assert await values_of(other) == numbered(3)
 
 
 async def test_verification_by_metadata_that_lags_takes_the_partitions_that_are_new(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_world() as world:
-        sessions: list[MemoryMetadata] = []
-        async with world.cluster.open_client(
-            "eu-west", host="lags", on_session=sessions.append
-        ) as other:
-            assert await values_of(other) == []
-            sessions[0].lag()
-            await world.log.update_stream(STREAM, partitions=2)
-            async with world.log.open_writer(f"{STREAM}#1") as writer:
-                await append_each(writer, numbered(3))
+    async with open_world() as world, a_far_client(world) as (other, session):
+        assert await values_of(other) == []
+        session.lag()
+        await world.log.update_stream(STREAM, partitions=2)
+        async with world.log.open_writer(f"{STREAM}#1") as writer:
+            await append_each(writer, numbered(3))
 
-            assert (await other.verify_stream(STREAM)).records == 3
+        assert (await other.verify_stream(STREAM)).records == 3
