@@ -1,1 +1,1 @@
-"""What runs in a region: storage nodes; proxies, repair and the console have room here."""
+"""Servers of a region: storage nodes and ZooKeeper; later proxies, repair and the console."""

@@ -1,4 +1,4 @@
-"""Which answers make an entry durable, and which silence proves that it cannot become so.
+"""Answers that make an entry durable, and silence that proves it cannot become so.
 
 There is one predicate, `ack`. Its opposite, `block`, is derived from it and from nothing else:
 `block(S) = not ack(write_set - S)`. So every ack set meets every blocking set, whatever the

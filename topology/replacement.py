@@ -1,4 +1,4 @@
-"""Which domains take the slots of lost members, while the other members keep theirs.
+"""Choice of domains for the slots of lost members; the other members keep theirs.
 
 As many slots as possible are replaced, and among those choices one of the best adherence is
 taken: a member that no node can stand in for keeps its slot. Domains with the fewest slots in

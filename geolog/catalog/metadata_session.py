@@ -1,4 +1,4 @@
-"""What this process knows of its session with the metadata store, without asking it."""
+"""The session with the metadata store, as this process knows it without asking."""
 
 from geolog.metadata.seam import HeardTime, Metadata, SessionState
 

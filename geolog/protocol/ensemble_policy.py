@@ -69,7 +69,7 @@ class EnsemblePolicy:
         self._failures_count = 0
 
     def due(self, view: EnsembleView, *, now_s: float) -> Replace | None:
-        """Which slots to replace now, if any."""
+        """The slots to replace now, if any."""
         wanted = self.wanted(view, now_s=now_s)
         if wanted is None:
             return None
@@ -78,7 +78,7 @@ class EnsemblePolicy:
         return wanted
 
     def wanted(self, view: EnsembleView, *, now_s: float) -> Replace | None:
-        """Which slots to replace, even if it is too early for another try."""
+        """The slots to replace, even if it is too early for another try."""
         if view.is_stuck:
             return Replace(tuple(sorted(view.away_since_s)), Need.STUCK)
         if view.is_late and view.slots_late:

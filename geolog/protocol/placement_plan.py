@@ -41,7 +41,7 @@ _SHAPES_MAX = 10_000
 
 @attrs.frozen(kw_only=True)
 class RepairAims:
-    """Which members leave, besides those whose disks were given up."""
+    """Members that leave, besides those whose disks were given up."""
 
     replaces_down: bool = False
     """Replace nodes that are down: they do not come back."""

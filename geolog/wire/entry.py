@@ -153,7 +153,7 @@ class Entry:
         return open_batch(self.batch_views[index])
 
     def columns(self, index: int) -> Columns:
-        """Which optional columns a batch has, without opening it."""
+        """The optional columns of a batch, without opening it."""
         return peek_batch_header(self.batch_views[index]).columns
 
     def verify(self) -> None:

@@ -62,7 +62,7 @@ class FoundFile:
         return RecordCodec(self.file_id, self.header.salt) if self.header else None
 
     def promised_rows(self) -> list[FileRow]:
-        """What this file promises of files before it."""
+        """Promises of this file about files before it."""
         table = self.table or self.separate_table
         rows = list(table.content.files) if table else []
         header = self.header

@@ -50,7 +50,7 @@ def _tell_nobody(_what: str) -> None:
 
 @attrs.define
 class Failure:
-    """Which call fails, and how. It counts calls, so each disk needs its own."""
+    """Choice of the call that fails, and how. It counts calls, so each disk needs its own."""
 
     at: int | None
     """The number of the failing call, counted from 1 over all `calls`; None for no failure."""

@@ -31,7 +31,7 @@ DISK_BYTES = 1 << 40
 
 @attrs.define
 class DiskFaults:
-    """Which call of a kind fails, counted from 1, and how long calls take."""
+    """Number of the call of a kind that fails, from 1, and how long calls take."""
 
     write_failing: int | None = None
     """This write, synced or not, raises EIO; some of its bytes may be written."""

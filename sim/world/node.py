@@ -24,7 +24,7 @@ class Bay:
     sync_factor: float = 1.0
     """How many times slower than usual the disk is."""
     failure: Failure = attrs.field(factory=lambda: Failure(at=None))
-    """Which operation of the disk fails next."""
+    """The operation of the disk that fails next."""
 
     def empty(self) -> None:
         """Swap in an empty disk of the same size and name."""

@@ -29,6 +29,7 @@ REFUSED = {
     rf"(?<!there )\bis no (?:{_NOUNS})\b": "'is not a …'",
     r"(?:^|[.:;!] )(?-i:Who) (?!does\b|do\b|can\b|is\?)[a-z]+\b[^?]*$": "e.g. 'A node that …'",
     rf"(?:^|[.!] )(?-i:What) (?:{_VERBS})\b[^?]*$": "e.g. 'Entries that …'",
+    r"^(?-i:Which) [^?]*$": "a noun, e.g. 'Members that …'",
     r"\bas \d+(?:\.\d+)?(?:[KMG]iB|ms|s|h|d)\b": "'e.g. 64MiB'",
     r"\b(?:is|are) asked for\b": "name who asks, or 'requested'",
 }

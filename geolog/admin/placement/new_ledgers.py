@@ -56,7 +56,7 @@ def judge_new_ledgers(
         exclude=place.excluded(members),
     )
     policy = policy_of(terms, quorum, place)
-    try:  # Which one it is does not matter.
+    try:  # Any ensemble will do.
         found = policy.new_ensemble(members, request, random.Random(0)).adherence
     except PlacementUndecidedError:
         return NewLedgers.UNDECIDED

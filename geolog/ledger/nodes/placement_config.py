@@ -48,7 +48,7 @@ class PlacementConfig:
     """Period in which departures are counted."""
 
     read_order: Literal["seed", "bookkeeper"] = "seed"
-    """Which replica to read first. `seed`: a random one of the closest, then another rack,
+    """Replica to read first. `seed`: a random one of the closest, then another rack,
     another region, the rest. `bookkeeper`: two of the region, then one of another."""
 
     def __attrs_post_init__(self) -> None:

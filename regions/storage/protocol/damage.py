@@ -29,7 +29,7 @@ class Damage:
     first: int
     last: int
     extent: int
-    """Which bytes are missing: `LOST`, or one of the extents below."""
+    """The missing bytes: `LOST`, or one of the extents below."""
 
     @classmethod
     def of_file(cls, file_id: int, extent: int) -> "Damage":

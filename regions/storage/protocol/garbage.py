@@ -1,4 +1,4 @@
-"""Which of a node's ledgers nobody needs here any more, and when it may give them up.
+"""The ledgers of a node that nobody needs there any more, and when it may give them up.
 
 A ledger is garbage when metadata has no record of it. It is also garbage when it is CLOSED, and
 this instance is neither in one of its fragments nor a target of copies: no read will look for

@@ -1,4 +1,4 @@
-"""Which of five sources a setting comes from, and errors for unknown keys."""
+"""The five sources of a setting, and errors for unknown keys."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which answers make an entry durable, by brute force over every small layout."""
+"""Answers that make an entry durable, by brute force over every small layout."""
 
 import itertools
 from collections.abc import Iterator
