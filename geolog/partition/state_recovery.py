@@ -26,6 +26,7 @@ from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.batch import Batch, Columns
 from geolog.wire.entry import EntryHeader, EntryKind
 from geolog.wire.snapshot import open_snapshot, snapshot_part
+from geolog.wire.writer_fence import OpenedFence, is_fence, open_fence
 from topology.errors import DamagedBytesError
 
 _RUN_ENTRIES_MIN = 2
@@ -40,8 +41,10 @@ class _Fact:
     header: EntryHeader
     transaction_id: int | None
     """The highest in the entry, if a record has one."""
-    snapshot: Batch | None
-    """The batch of a control entry."""
+    snapshot: Batch | None = None
+    """The batch of a control entry that is part of a snapshot."""
+    fence: OpenedFence | None = None
+    """The fence that a control entry holds."""
 
 
 @attrs.define
@@ -51,7 +54,7 @@ class _Behind:
     first: EntryHeader | None = None
     state: PartitionState = attrs.field(factory=PartitionState)
     snapshot_parts: list[Batch] = attrs.field(factory=list)
-    """The control entries at the front of the part of the ledger that was read."""
+    """The parts of a snapshot at the front of the part of the ledger that was read."""
 
     def take_in(self, run: list[_Fact]) -> None:
         """Move the place back before these entries; the first may be of any kind."""
@@ -116,7 +119,8 @@ async def _read_back(
     """The state of the last snapshot in the ledger, with `behind` moved to that snapshot.
 
     Without a snapshot, `behind` is moved to the start of the ledger. The result is then an
-    empty state for the first ledger, else None.
+    empty state for the first ledger, else None: a ledger before it may hold fences, even if no
+    record was appended yet.
     """
     assert ledger.last_entry is not None, f"ledger {ledger.ledger} is not CLOSED"
     behind.snapshot_parts = []
@@ -134,7 +138,7 @@ async def _read_back(
                 return state
         behind.take_in(run)
         end, run_entries = first, min(2 * run_entries, _RUN_ENTRIES_MAX)
-    return PartitionState() if segment.segment == 1 or segment.first_sequence == 0 else None
+    return PartitionState() if segment.segment == 1 else None
 
 
 async def _read_run(
@@ -150,8 +154,11 @@ async def _read_run(
 def _fact_of(fetched: FetchedEntry) -> _Fact:
     header = fetched.decoded.header
     if header.kind is EntryKind.CONTROL:
-        return _Fact(header, None, fetched.decoded.open(0))
-    return _Fact(header, _highest_transaction_id(fetched), None)
+        batch = fetched.decoded.open(0)
+        if is_fence(batch):
+            return _Fact(header, None, fence=open_fence(batch))
+        return _Fact(header, None, snapshot=batch)
+    return _Fact(header, _highest_transaction_id(fetched))
 
 
 def _highest_transaction_id(fetched: FetchedEntry) -> int | None:
@@ -192,6 +199,10 @@ def _state_after(run: list[_Fact]) -> PartitionState:
         if fact.snapshot is not None:
             continue
         header = fact.header
+        if fact.fence is not None:
+            writer_id, fence = fact.fence.writer_id, fact.fence.fence
+            state.on_fence(writer_id, fence, header.append_time_us)
+            continue
         state.on_entry(
             next_sequence=Sequence(header.next_sequence),
             append_time_us=header.append_time_us,

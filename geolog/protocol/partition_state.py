@@ -8,9 +8,13 @@ Theory of operation. A named writer numbers its records with a rising `seq`; gap
 also within a batch. A batch is new, and appended, if its first seq is above everything that the
 log has of the writer. Any other batch is a repeat. If the log remembers the batch, the repeat
 is answered with the first position, provided its bytes are equal; otherwise it is refused, and
-never appended. For each writer the state remembers the last batches, with all their seqs, and
-the writer epoch: a new session of a writer fences the older one. A seq that lies in a gap was
-never appended here: it belongs to another partition, or was left out.
+never appended. For each writer the state remembers the last batches, with all their seqs. A
+seq that lies in a gap was never appended here: it belongs to another partition, or was left
+out.
+
+A session of a writer begins with a fence: an entry of its own that holds the session's epoch
+and nonce, takes no sequence, and comes behind everything that older sessions appended. Logs of
+earlier versions have epochs without a fence; such an epoch has no nonce.
 
 Rules: PROTOCOL S4, S5, S7, S9 and S10.
 """
@@ -25,6 +29,7 @@ import attrs
 from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.generations import Generation, with_seq
 from geolog.protocol.ids import Sequence
+from geolog.protocol.writer_standing import NO_NONCE, WriterFence
 
 BATCHES_REMEMBERED = 64
 """Remembered batches of each writer. It may have as many unanswered."""
@@ -59,15 +64,19 @@ _SEQ_FIRST = attrgetter("seq_first")
 
 @attrs.frozen
 class WriterState:
-    """One writer: the epoch of its session, and its last batches."""
+    """One writer: its session, and its last batches."""
 
     epoch: int
+    """Epoch of its session."""
     seq_highest: int
     last_append_us: int
+    """Append time of its last batch or fence."""
     batches: tuple[WrittenBatch, ...]
     """The last batches, in append order."""
     generations: tuple[Generation, ...] = ()
     """How many partitions its records in this partition were divided among."""
+    nonce: int = NO_NONCE
+    """Nonce of the fence that began the epoch; `NO_NONCE` if none did."""
 
     @property
     def next_sequence(self) -> int:
@@ -102,10 +111,26 @@ class WriterState:
         assert seqs.first > self.seq_highest, f"{seqs} is not above {self.seq_highest}"
         batches = (*self.batches[1 - BATCHES_REMEMBERED :], batch)
         generations = with_seq(self.generations, partitions, seqs.last)
-        return WriterState(epoch, seqs.last, append_time_us, batches, generations)
+        epoch, nonce = self._session_then(epoch, NO_NONCE)
+        return WriterState(epoch, seqs.last, append_time_us, batches, generations, nonce)
+
+    def with_fence(self, fence: WriterFence, append_time_us: int) -> "WriterState":
+        """The state after the fence of a session."""
+        epoch, nonce = self._session_then(fence.epoch, fence.nonce)
+        return attrs.evolve(self, epoch=epoch, nonce=nonce, last_append_us=append_time_us)
+
+    def _session_then(self, epoch: int, nonce: int) -> tuple[int, int]:
+        """Epoch and nonce after another entry of the writer, whose fence had this nonce."""
+        if epoch != self.epoch:
+            return (epoch, nonce) if epoch > self.epoch else (self.epoch, self.nonce)
+        return epoch, nonce if nonce != NO_NONCE else self.nonce
 
     def then(self, later: "WriterState") -> "WriterState":
         """The state after everything in `later`, which was computed from an empty state."""
+        epoch, nonce = self._session_then(later.epoch, later.nonce)
+        if not later.batches:
+            last_append_us = later.last_append_us
+            return attrs.evolve(self, epoch=epoch, nonce=nonce, last_append_us=last_append_us)
         assert later.batches[0].seq_first > self.seq_highest, f"{later} does not follow {self}"
         lacking_from = max(0, len(self.batches) + len(later.batches) - BATCHES_REMEMBERED)
         generations = self.generations
@@ -113,6 +138,8 @@ class WriterState:
             generations = with_seq(generations, one.partitions, one.seq_highest)
         return attrs.evolve(
             later,
+            epoch=epoch,
+            nonce=nonce,
             batches=(*self.batches[lacking_from:], *later.batches),
             generations=generations,
         )
@@ -134,7 +161,7 @@ class Repeat(enum.Enum):
     FORGOTTEN = "forgotten"
     """Some of it is not above what the log has, and its place is unknown."""
     DEPOSED = "deposed"
-    """A newer session of the writer has written since."""
+    """A newer session of the writer has begun since."""
 
 
 @attrs.define
@@ -204,6 +231,11 @@ class PartitionState:
         writer = self.writer(writer_id)
         self.writers[writer_id] = writer.with_batch(epoch, batch, append_time_us, partitions)
 
+    def on_fence(self, writer_id: bytes, fence: WriterFence, append_time_us: int) -> None:
+        """Add the fence of a named writer's session, which is an entry without records."""
+        self.append_time_us = append_time_us
+        self.writers[writer_id] = self.writer(writer_id).with_fence(fence, append_time_us)
+
     def follow(self, before: "PartitionState") -> None:
         """Put the state `before` in front of this one, which was computed from an empty state.
 
@@ -219,7 +251,7 @@ class PartitionState:
             self.writers[name] = one if later is None else one.then(later)
 
     def forget_idle(self, before_us: int, *, trimmed_before: int) -> int:
-        """Forget writers that appended nothing since then and whose records are all trimmed.
+        """Forget writers not heard of since then, whose records are all trimmed.
 
         While a record is there, its writer may ask for it again. Returns how many were
         forgotten.

@@ -11,16 +11,19 @@ the values, little-endian:
     2  part u16, from 0                 16 last append time i64, µs UTC
     4  parts in all u16                 24 count of batches u8
     6  zero u16                         25 a line per batch, then the gaps of all batches,
-    8  highest transaction id i64          then a line per generation
-    16 bytes of all batches so far i64
+    8  highest transaction id i64          then a line per generation,
+    16 bytes of all batches so far i64     then the nonce of the epoch, 16 bytes
 
 A line of a batch: first seq i64, first sequence u64, segment u64, entry u64, record count u32,
 slot u32, header CRC32C u32, body CRC32C u32, length of the gaps between its seqs u16. A line of
-a generation: partitions u16, highest seq i64.
+a generation: partitions u16, highest seq i64. Version 1 had no nonces; its snapshots open with
+`NO_NONCE`.
 """
 
 import struct
 from collections.abc import Iterable
+
+import attrs
 
 from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.generations import Generation
@@ -32,16 +35,19 @@ from geolog.protocol.partition_state import (
     WrittenBatch,
     writers_in_order,
 )
+from geolog.protocol.writer_standing import NO_NONCE
 from geolog.wire.batch import Batch, SealedBatch, seal_batch
 from geolog.wire.limits import WRITER_ID_BYTES_MAX
 from topology.errors import DamagedBytesError
 
-VERSION = 1
+VERSION = 2
+_VERSION_WITHOUT_NONCES = 1
 
 _FIRST = struct.Struct("<BBHHHqq")
 _WRITER = struct.Struct("<QqqB")
 _BATCH = struct.Struct("<qQQQIIIIH")
 _GENERATION = struct.Struct("<Hq")
+_NONCE_BYTES = 16
 
 _PART_BYTES = 3 << 20
 """Approximate size of the writers in one part: half a MiB more still fits a batch."""
@@ -98,26 +104,37 @@ def _writer_bytes(writer: WriterState) -> bytes:
     generations = (
         _GENERATION.pack(one.partitions, one.seq_highest) for one in writer.generations
     )
-    return b"".join([fixed, *lines, *gaps, *generations])
+    nonce = writer.nonce.to_bytes(_NONCE_BYTES, "little")
+    return b"".join([fixed, *lines, *gaps, *generations, nonce])
 
 
 def snapshot_part(batch: Batch) -> tuple[int, int]:
     """The part number and the number of parts in a control entry's batch. DamagedBytesError."""
-    part, parts, _, _ = _open_first(batch)
-    return part, parts
+    first = _open_first(batch)
+    return first.part, first.parts
 
 
-def _open_first(batch: Batch) -> tuple[int, int, int | None, int]:
-    """Part number, number of parts, highest transaction id, and bytes of all batches."""
+@attrs.frozen
+class _First:
+    """The first record of a part."""
+
+    version: int
+    part: int
+    parts: int
+    transaction_id: int | None
+    size_bytes: int
+
+
+def _open_first(batch: Batch) -> _First:
     first = batch.value(0)
     if len(first) != _FIRST.size:
         raise DamagedBytesError(f"a snapshot begins with {len(first)} bytes")
     version, has_one, part, parts, reserved, transaction_id, size_bytes = _FIRST.unpack(first)
-    if version != VERSION:
+    if version not in (VERSION, _VERSION_WITHOUT_NONCES):
         raise DamagedBytesError(f"unknown version {version} of snapshots")
     if part >= parts or reserved or has_one > 1 or size_bytes < 0:
         raise DamagedBytesError(f"impossible part {part} of {parts} of a snapshot")
-    return part, parts, transaction_id if has_one else None, size_bytes
+    return _First(version, part, parts, transaction_id if has_one else None, size_bytes)
 
 
 def open_snapshot(
@@ -131,23 +148,31 @@ def open_snapshot(
     expected = 0
     parts = 1
     for batch in batches:
-        part, parts, state.transaction_id, state.size_bytes = _open_first(batch)
-        if part != expected:
-            raise DamagedBytesError(f"part {part} of a snapshot, expected part {expected}")
-        expected += 1
+        first = _open_first(batch)
+        if first.part != expected:
+            raise DamagedBytesError(
+                f"part {first.part} of a snapshot, expected part {expected}"
+            )
+        parts, expected = first.parts, expected + 1
+        state.transaction_id, state.size_bytes = first.transaction_id, first.size_bytes
         for row in range(1, len(batch)):
             writer_id = batch.key(row)
             if not writer_id or len(writer_id) > WRITER_ID_BYTES_MAX:
                 raise DamagedBytesError(f"invalid writer id in a snapshot: {writer_id!r}")
-            state.writers[writer_id] = _open_writer(batch.value(row))
+            state.writers[writer_id] = _open_writer(batch.value(row), first.version)
     if expected != parts:
         raise DamagedBytesError(f"a snapshot of {parts} parts has {expected}")
     return state
 
 
-def _open_writer(data: bytes) -> WriterState:
-    if len(data) < _WRITER.size:
+def _open_writer(data: bytes, version: int) -> WriterState:
+    nonce_bytes = 0 if version == _VERSION_WITHOUT_NONCES else _NONCE_BYTES
+    if len(data) < _WRITER.size + nonce_bytes:
         raise DamagedBytesError(f"writer state truncated to {len(data)} bytes")
+    nonce = NO_NONCE
+    if nonce_bytes:
+        nonce = int.from_bytes(data[-nonce_bytes:], "little")
+        data = data[:-nonce_bytes]
     epoch, seq_highest, last_append_us, count = _WRITER.unpack_from(data)
     lines_end = _WRITER.size + count * _BATCH.size
     if count > BATCHES_REMEMBERED or lines_end > len(data):
@@ -156,7 +181,7 @@ def _open_writer(data: bytes) -> WriterState:
     if batches_end > len(data) or (len(data) - batches_end) % _GENERATION.size:
         raise DamagedBytesError(f"writer state truncated to {len(data)} bytes")
     generations = tuple(Generation(*one) for one in _GENERATION.iter_unpack(data[batches_end:]))
-    return WriterState(epoch, seq_highest, last_append_us, batches, generations)
+    return WriterState(epoch, seq_highest, last_append_us, batches, generations, nonce)
 
 
 def _open_batches(data: bytes, lines_end: int) -> tuple[tuple[WrittenBatch, ...], int]:

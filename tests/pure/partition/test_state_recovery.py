@@ -17,9 +17,11 @@ from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.ids import EntryId, Epoch, Sequence
 from geolog.protocol.partition_state import PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName
+from geolog.protocol.writer_standing import WriterFence
 from geolog.wire import snapshot
 from geolog.wire.batch import seal_batch
 from geolog.wire.entry import EncodedEntry, EntryKind, WriterStamp, encode_entry
+from geolog.wire.writer_fence import seal_fence
 from tests.pure.ledger.fake_nodes import CLUSTER, FakeNodes, open_fake_nodes
 from topology.errors import DamagedBytesError
 
@@ -35,14 +37,19 @@ class Log:
     segment: int
     state: PartitionState = attrs.field(factory=PartitionState)
     entries: list[EncodedEntry] = attrs.field(factory=list)
+    fences_share: float = 0.0
 
     def append(self) -> None:
+        if self.rng.random() < self.fences_share:
+            self.fence()
+            return
         state, count = self.state, self.rng.randint(1, 3)
         writer_id = self.rng.choice((b"till-1", b"till-2", b"till-3", None))
         stamp = None
         if writer_id is not None:
             seq = state.writer(writer_id).seq_highest + self.rng.randint(1, 3)
-            stamp = WriterStamp(writer_id, self.segment, BatchSeqs(seq, count), 2)
+            epoch = max(1, state.writer(writer_id).epoch)
+            stamp = WriterStamp(writer_id, epoch, BatchSeqs(seq, count), 2)
         first = state.sequence_next
         sealed = seal_batch([b"%d" % first] * count, created_us=1)
         self._store(
@@ -52,13 +59,13 @@ class Log:
                 segment=self.segment,
                 entry=len(self.entries),
                 first_sequence=first,
-                append_time_us=1 + first,
+                append_time_us=1 + state.append_time_us,
                 writers=[stamp],
             )
         )
         state.on_entry(
             next_sequence=Sequence(first + count),
-            append_time_us=1 + first,
+            append_time_us=1 + state.append_time_us,
             transaction_id=None,
             batch_bytes=sealed.length_bytes,
         )
@@ -68,8 +75,27 @@ class Log:
                 sealed.header_crc, sealed.body_crc,
             )  # fmt: skip
             state.on_batch(
-                stamp.writer_id, stamp.epoch, written, 1 + first, partitions=stamp.partitions
+                stamp.writer_id, stamp.epoch, written, state.append_time_us,
+                partitions=stamp.partitions,
+            )  # fmt: skip
+
+    def fence(self) -> None:
+        """Begin a session of a writer; mostly with a batch of it somewhere before."""
+        writer_id = self.rng.choice((b"till-1", b"till-2", b"till-3", b"till-4"))
+        fence = WriterFence(self.state.writer(writer_id).epoch + 1, 1 + self.rng.getrandbits(8))
+        append_time_us = self.state.append_time_us + 1
+        self._store(
+            encode_entry(
+                [seal_fence(writer_id, fence, now_us=1)],
+                kind=EntryKind.CONTROL,
+                home_epoch=1,
+                segment=self.segment,
+                entry=len(self.entries),
+                first_sequence=self.state.sequence_next,
+                append_time_us=append_time_us,
             )
+        )
+        self.state.on_fence(writer_id, fence, append_time_us)
 
     def write_snapshot(self, *, is_finished: bool = True) -> None:
         """In parts of a writer each; the last is missing if it is not finished."""
@@ -135,7 +161,7 @@ async def test_the_state_read_back_equals_the_state_after_all_entries(
     seed: int, autojump_clock: MockClock
 ) -> None:
     rng = random.Random(seed)
-    log = Log(rng, segment=1)
+    log = Log(rng, segment=1, fences_share=rng.choice((0, 0.02, 0.5)))
     for _ in range(rng.randint(1, 6)):
         for _ in range(rng.choice((1, 2, 5, 30, 700))):
             log.append()

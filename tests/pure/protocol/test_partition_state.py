@@ -14,6 +14,7 @@ from geolog.protocol.partition_state import (
     Repeat,
     WrittenBatch,
 )
+from geolog.protocol.writer_standing import NO_NONCE, WriterFence
 
 WRITERS = (b"a", b"b")
 
@@ -30,19 +31,27 @@ def append(
     seqs: BatchSeqs,
     *,
     first: Sequence | None = None,
+    at_us: int = 0,
     transaction_id: int | None = None,
     partitions: int = 1,
 ) -> None:
-    """`first`: the batch's first sequence, unless that is where the state ends."""
+    """`first`: the batch's first sequence, unless that is where the state ends.
+
+    `at_us`: its append time, if that is later than the first sequence.
+    """
     first = state.sequence_next if first is None else first
     state.on_entry(
         next_sequence=Sequence(first + seqs.count),
-        append_time_us=first + 1,
+        append_time_us=max(at_us, first + 1),
         transaction_id=transaction_id,
         batch_bytes=100,
     )
     batch = WrittenBatch(seqs, 1, first, 0, first, 0, 0)
     state.on_batch(writer, epoch, batch, state.append_time_us, partitions=partitions)
+
+
+def fence(state: PartitionState, writer: bytes, epoch: int, nonce: int = 7) -> None:
+    state.on_fence(writer, WriterFence(epoch, nonce), state.append_time_us + 1)
 
 
 def test_a_new_writer_may_begin_at_any_seq() -> None:
@@ -60,6 +69,27 @@ def test_an_older_session_is_deposed_whatever_it_sends() -> None:
     assert state.judge(b"a", 1, BatchSeqs(50, 3)) is Repeat.DEPOSED
     assert state.judge(b"a", 2, BatchSeqs(50, 3)) is Repeat.NEW
     assert state.judge(b"b", 1, BatchSeqs(0, 3)) is Repeat.NEW
+
+
+def test_a_fence_deposes_older_sessions_before_any_batch() -> None:
+    state = PartitionState()
+    appended(state, b"a", 1, 0, 3)
+    fence(state, b"a", 2)
+
+    assert state.judge(b"a", 1, BatchSeqs(50, 3)) is Repeat.DEPOSED
+    assert state.judge(b"a", 2, BatchSeqs(50, 3)) is Repeat.NEW
+    assert state.judge(b"a", 2, BatchSeqs(0, 3)) is Repeat.REMEMBERED
+    assert (state.sequence_next, state.writer(b"a").seq_highest) == (3, 2)
+
+
+def test_a_batch_keeps_the_nonce_of_its_own_session_only() -> None:
+    state = PartitionState()
+    fence(state, b"a", 2, nonce=9)
+    appended(state, b"a", 2, 0, 3)
+    assert (state.writer(b"a").epoch, state.writer(b"a").nonce) == (2, 9)
+
+    appended(state, b"a", 3, 3, 3)  # As a log without fences has it.
+    assert (state.writer(b"a").epoch, state.writer(b"a").nonce) == (3, NO_NONCE)
 
 
 def test_a_batch_that_is_partly_new_is_not_a_known_repeat() -> None:
@@ -111,6 +141,18 @@ def test_only_idle_writers_are_forgotten() -> None:
     assert state.forget_idle(before_us, trimmed_before=3) == 1
     assert state.writer(b"a").seq_highest == -1
     assert state.writer(b"b").seq_highest == 2
+
+
+def test_a_writer_that_only_began_a_session_is_remembered_as_long_as_one_that_wrote() -> None:
+    state = PartitionState()
+    appended(state, b"a", 1, 0, 3)
+    fence(state, b"b", 1)
+    fence(state, b"a", 2)
+
+    heard_us = state.writer(b"b").last_append_us
+    assert state.forget_idle(heard_us, trimmed_before=3) == 0
+    assert state.forget_idle(heard_us + 1, trimmed_before=3) == 1
+    assert sorted(state.writers) == [b"a"]
 
 
 def test_a_seq_that_goes_back_fails_an_assertion() -> None:
@@ -167,7 +209,7 @@ def test_each_seq_is_where_a_plain_list_says(steps: list[tuple[bytes, list[int]]
         st.lists(
             st.tuples(
                 st.sampled_from(WRITERS),
-                st.integers(1, 5),
+                st.integers(0, 5),
                 st.none() | st.integers(0, 9),
                 st.integers(0, 3),
             ),
@@ -179,7 +221,10 @@ def test_each_seq_is_where_a_plain_list_says(steps: list[tuple[bytes, list[int]]
 def test_runs_folded_separately_agree_with_all_entries_together(
     runs: list[list[tuple[bytes, int, int | None, int]]],
 ) -> None:
-    """Each run starts from an empty state, without knowledge of earlier runs."""
+    """Each run starts from an empty state, without knowledge of earlier runs.
+
+    A step of no records is a fence.
+    """
     whole, seq, partitions = PartitionState(), 0, 1
     apart = []
     for run in runs:
@@ -187,10 +232,15 @@ def test_runs_folded_separately_agree_with_all_entries_together(
         for writer, count, transaction_id, more in run:
             first, seqs = whole.sequence_next, BatchSeqs(seq, count)
             seq, partitions = seq + count, partitions + more
+            time_us = whole.append_time_us + 1
             for one in (whole, state):
+                if not count:
+                    one.on_fence(writer, WriterFence(partitions, 1 + more), time_us)
+                    continue
                 append(
                     one, writer, partitions, seqs,
-                    first=first, transaction_id=transaction_id, partitions=partitions,
+                    first=first, at_us=time_us, transaction_id=transaction_id,
+                    partitions=partitions,
                 )  # fmt: skip
         apart.append(state)
 

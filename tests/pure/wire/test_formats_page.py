@@ -1,4 +1,4 @@
-"""docs/FORMATS.md shows a batch, an entry and a frame byte by byte; this test rebuilds them.
+"""docs/FORMATS.md shows batches, entries and frames byte by byte; this test rebuilds them.
 
 A format that changes its bytes fails here first. That is intended: bytes on disk outlive the
 code that wrote them, so a change of layout is a new version, not another page.
@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 from geolog.protocol.batch_seqs import BatchSeqs
-from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId, Sequence
 from geolog.protocol.messages import Add
+from geolog.protocol.partition_state import PartitionState, WrittenBatch
+from geolog.protocol.writer_standing import WriterFence
 from geolog.wire import layouts, limits
-from geolog.wire.batch import SealedBatch, open_batch, seal_batch
+from geolog.wire.batch import Batch, SealedBatch, open_batch, seal_batch
 from geolog.wire.codec import FrameType, decode, encode
 from geolog.wire.entry import EncodedEntry, WriterStamp, decode_entry, encode_entry
 from geolog.wire.frame import FrameReader
+from geolog.wire.snapshot import seal_snapshot
+from geolog.wire.writer_fence import open_fence, seal_fence
 
 PAGE = (Path(__file__).parents[3] / "docs" / "FORMATS.md").read_text(encoding="utf-8")
 
@@ -90,6 +94,32 @@ FRAME: Parts = [
     (1, "{}: no word when it is received"),
     (16, "the instance meant"),
 ]
+FENCE: Parts = [
+    (1, 'tag {} ("F")'),
+    (3, "zero"),
+    (4, "writer epoch {}"),
+    (16, "nonce"),
+]
+WRITER: Parts = [
+    (8, "writer epoch {}"),
+    (8, "highest seq {}"),
+    (8, "last append or fence: 2013-01-01T05:17:00.25Z"),
+    (1, "{} batch"),
+    (8, "batch 0: its first seq, {}"),
+    (8, "its first sequence, {}"),
+    (8, "its segment, {}"),
+    (8, "its entry, {}"),
+    (4, "its records, {}"),
+    (4, "its first slot, {}"),
+    (4, "its header's CRC32C"),
+    (4, "its body's CRC32C"),
+    (2, "length of its gaps: {}"),
+    (1, "gaps: {} seqs were left out before its second record"),
+    (2, "generation 0: divided among {} partitions"),
+    (8, "up to seq {}"),
+    (16, "nonce of the epoch"),
+]
+NONCE = int.from_bytes(bytes(range(0x10, 0x20)), "little")
 
 
 def batch() -> SealedBatch:
@@ -126,6 +156,31 @@ def add() -> Add:
         body=entry().join(),
         body_crc=entry().crc,
     )
+
+
+def fence() -> Batch:
+    sealed = seal_fence(b"till-7", WriterFence(2, NONCE), now_us=1_357_017_420_250_000)
+    return open_batch(sealed.data)
+
+
+def snapshot() -> Batch:
+    """The snapshot after the entry above, in the session that the fence above began."""
+    line = entry().header.lines[0]
+    assert line.writer is not None
+    written = WrittenBatch(
+        line.writer.seqs, 3, 4, 0, Sequence(100), line.header_crc, line.body_crc
+    )
+    state = PartitionState(sequence_next=Sequence(100))
+    state.on_fence(b"till-7", WriterFence(2, NONCE), 1_357_017_420_000_000)
+    state.on_entry(
+        next_sequence=Sequence(102),
+        append_time_us=1_357_017_420_250_000,
+        transaction_id=None,
+        batch_bytes=112,
+    )
+    state.on_batch(b"till-7", 2, written, state.append_time_us, partitions=5)
+    (sealed,) = seal_snapshot(state, now_us=1_357_017_420_250_000)
+    return open_batch(sealed.data)
 
 
 def hexdump(data: bytes, parts: Parts, end: str = "") -> str:
@@ -169,6 +224,14 @@ def test_the_page_shows_an_entry_as_it_is() -> None:
     assert example("an entry") == hexdump(front, ENTRY, "the sealed batch above, 112 bytes")
 
 
+def test_the_page_shows_a_fence_as_it_is() -> None:
+    assert example("a fence") == hexdump(fence().value(0), FENCE)
+
+
+def test_the_page_shows_a_writer_in_a_snapshot_as_it_is() -> None:
+    assert example("a writer in a snapshot") == hexdump(snapshot().value(1), WRITER)
+
+
 def test_the_page_shows_a_frame_as_it_is() -> None:
     front = bytes(encode(add())[0])
 
@@ -188,6 +251,12 @@ def test_the_bytes_on_the_page_are_still_understood() -> None:
     assert decode(frame) == add()
     assert decode_entry(frame.body).header == entry().header
     assert open_batch(batch_bytes).values() == [b"AA725", b"UA1545"]
+
+
+def test_a_fence_on_the_page_is_still_understood() -> None:
+    sealed = seal_batch([bytes_of_example("a fence")], keys=[b"till-7"], created_us=1)
+
+    assert open_fence(open_batch(sealed.data)).fence == WriterFence(2, NONCE)
 
 
 @pytest.mark.parametrize("type_", FrameType, ids=lambda type_: type_.name)

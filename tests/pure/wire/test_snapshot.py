@@ -1,5 +1,6 @@
 """Snapshots of a partition's state: it opens to the same state, and damage is detected."""
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +9,7 @@ from geolog.protocol.batch_seqs import GAPS_BYTES_MAX, BatchSeqs
 from geolog.protocol.generations import Generation
 from geolog.protocol.ids import Sequence
 from geolog.protocol.partition_state import PartitionState, WriterState, WrittenBatch
+from geolog.protocol.writer_standing import NO_NONCE, NONCE_MAX
 from geolog.wire.batch import Batch, open_batch, seal_batch
 from geolog.wire.snapshot import open_snapshot, seal_snapshot, snapshot_part
 from topology.errors import DamagedBytesError
@@ -31,6 +33,7 @@ writers = st.dictionaries(
         generations=st.lists(
             st.builds(Generation, st.integers(1, 1024), i63), max_size=3
         ).map(tuple),
+        nonce=st.integers(NO_NONCE, NONCE_MAX),
     ),
     max_size=5,
 )  # fmt: skip
@@ -70,6 +73,26 @@ def test_equal_states_have_equal_bytes(state: PartitionState) -> None:
     assert [bytes(one.data) for one in seal_snapshot(state, now_us=1)] == [
         bytes(one.data) for one in seal_snapshot(other, now_us=1)
     ]
+
+
+def without_nonces(state: PartitionState) -> PartitionState:
+    writers = {name: attrs.evolve(one, nonce=NO_NONCE) for name, one in state.writers.items()}
+    return attrs.evolve(state, writers=writers)
+
+
+def as_version_1(part: Batch) -> Batch:
+    """The part as code without fences wrote it."""
+    values = [b"\x01" + part.value(0)[1:]]
+    values += [part.value(row)[:-16] for row in range(1, len(part))]
+    keys = [part.key(row) for row in range(len(part))]
+    return open_batch(seal_batch(values, keys=keys, created_us=1).data)
+
+
+@given(states)
+def test_a_snapshot_of_version_1_opens_without_nonces(state: PartitionState) -> None:
+    assert opened([as_version_1(one) for one in parts_of(state)], state) == without_nonces(
+        state
+    )
 
 
 def a_crowd(count: int) -> PartitionState:
@@ -114,6 +137,7 @@ def test_missing_and_misplaced_parts_are_detected() -> None:
             opened(wrong, state)
 
 
+SECOND = b"\x02\x00\x00\x00\x01\x00\x00\x00" + bytes(16)
 FIRST = b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(16)
 
 
@@ -122,12 +146,14 @@ FIRST = b"\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(16)
     [
         [b""],
         [bytes(24)],
-        [b"\x02" + bytes(23)],
+        [b"\x03" + bytes(23)],
         [FIRST[:-1] + b"\xff"],
         [FIRST, b"short"],
         [FIRST, bytes(24) + b"\x05"],
         [FIRST, bytes(24) + b"\x41" + bytes(65 * 50)],
         [FIRST, bytes(25) + b"cut"],
+        [SECOND, bytes(25)],
+        [SECOND, bytes(25) + bytes(3) + bytes(16)],
         [FIRST, bytes(24) + b"\x01" + bytes(50)],
         [
             FIRST,
