@@ -12,8 +12,8 @@ from geolog.admin.rooms import StreamState
 from geolog.background import all_of
 from geolog.catalog.descriptions import HealthReport, NodeDescription
 from geolog.catalog.stream_catalog import StreamCatalog
-from geolog.ledger.copying.member_answers import MemberAnswers
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import read_switches
 from geolog.metadata.reachability import AskReach
@@ -134,12 +134,12 @@ async def _answering_nodes(access: ClusterAccess) -> list[tuple[NodeRecord, Doub
 
     A record outlives its node until the session expires, and a node may hang.
     """
-    members = MemberAnswers(access.pool, timeout_s=_KNOCK_S)
+    replicas = Replicas(access.pool, timeout_s=_KNOCK_S)
     answering: list[tuple[NodeRecord, Doubt | None]] = []
 
     async def knock(record: NodeRecord) -> None:
         try:
-            doubt = doubt_of(await members.status(record.instance))
+            doubt = doubt_of(await replicas.status(record.instance))
         except GeologError:
             return  # The node counts as down.
         answering.append((record, doubt))

@@ -16,11 +16,13 @@ import attrs
 
 from geolog.admin.cluster_access import ClusterAccess
 from geolog.ledger.copying.copier import Copier
-from geolog.ledger.copying.member_answers import MemberAnswers
+from geolog.ledger.nodes.connection import NodeRefusedError
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.nodes import NodeRecord
 from geolog.protocol.copying import final_extents
 from geolog.protocol.ids import Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.messages import Reason
 from topology.errors import GeologError
 
 _EPOCH_FIRST = Epoch(1)
@@ -41,16 +43,16 @@ async def settle_doubts(
     access: ClusterAccess, copier: Copier, *, timeout_s: float
 ) -> list[DoubtReport]:
     """Settle the doubt of each node that is up and lacks nothing any more."""
-    members = MemberAnswers(access.pool, timeout_s=timeout_s)
+    replicas = Replicas(access.pool, timeout_s=timeout_s)
     reports = []
     for node in await access.pool.live_nodes():
         try:
-            doubt = doubt_of(await members.status(node.instance))
+            doubt = doubt_of(await replicas.status(node.instance))
             if doubt is None:
                 continue
-            why_not = await _why_not(access, copier, members, node, doubt.below)
+            why_not = await _why_not(access, copier, replicas, node, doubt.below)
             if not why_not:
-                await members.settle_doubt(node.instance, doubt.below, doubt.start_number)
+                await replicas.settle_doubt(node.instance, doubt.below, doubt.start_number)
         except GeologError as error:
             why_not = f"{error}; run `geolog ledger repair --queue` again when it answers"
         reports.append(
@@ -63,11 +65,11 @@ async def nodes_in_doubt(
     access: ClusterAccess, *, timeout_s: float
 ) -> list[tuple[NodeRecord, "Doubt"]]:
     """The nodes that answer, and say that they are in doubt."""
-    members = MemberAnswers(access.pool, timeout_s=timeout_s)
+    replicas = Replicas(access.pool, timeout_s=timeout_s)
     found = []
     for node in await access.pool.live_nodes():
         try:
-            doubt = doubt_of(await members.status(node.instance))
+            doubt = doubt_of(await replicas.status(node.instance))
         except GeologError:
             continue  # A node that is away is settled another time.
         if doubt is not None:
@@ -118,7 +120,7 @@ def doubt_of(status: str) -> Doubt | None:
 async def _why_not(
     access: ClusterAccess,
     copier: Copier,
-    members: MemberAnswers,
+    replicas: Replicas,
     node: NodeRecord,
     below: LedgerId,
 ) -> str:
@@ -127,19 +129,19 @@ async def _why_not(
         for record in await access.catalog.records_in(bucket):
             if record.ledger >= below:
                 continue
-            why_not = await _make_whole(copier, members, node, record)
+            why_not = await _make_whole(copier, replicas, node, record)
             if why_not:
                 return why_not
     return ""
 
 
 async def _make_whole(
-    copier: Copier, members: MemberAnswers, node: NodeRecord, record: LedgerRecord
+    copier: Copier, replicas: Replicas, node: NodeRecord, record: LedgerRecord
 ) -> str:
     """Fence one ledger at the node, in case its fence was lost; why it is not whole there."""
     is_closed = record.state is LedgerState.CLOSED
     if is_closed and (record.epoch > _EPOCH_FIRST or _is_member(record, node.instance)):
-        await members.fence(record.ledger, node.instance, record.epoch)
+        await _fence(replicas, node, record)
     if not _is_member(record, node.instance):
         return ""
     if not is_closed:
@@ -155,6 +157,15 @@ async def _make_whole(
         f"it lacks {lacking_count} entries of ledger {record.ledger}: `geolog ledger repair"
         f" {record.ledger}` restores them, or says why it cannot"
     )
+
+
+async def _fence(replicas: Replicas, node: NodeRecord, record: LedgerRecord) -> None:
+    """Durably fence the ledger at the node. A ledger deleted there is as good."""
+    try:
+        await replicas.fence(record.ledger, node.instance, record.epoch)
+    except NodeRefusedError as error:
+        if error.reason is not Reason.NO_SUCH_LEDGER:
+            raise
 
 
 def _is_member(record: LedgerRecord, instance: InstanceId) -> bool:

@@ -6,8 +6,8 @@ import attrs
 import trio
 
 from geolog.admin.cluster_access import ClusterAccess
-from geolog.ledger.copying.member_answers import MemberAnswers
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.replaced_nodes import list_replaced_nodes
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
@@ -135,7 +135,7 @@ class _Look:
         self._end = end
         self._live = live
         self._replaced = replaced
-        self._members = MemberAnswers(access.pool, timeout_s=_PROBE_S)
+        self._replicas = Replicas(access.pool, timeout_s=_PROBE_S)
 
     async def at(self, number: int, slot: int) -> MemberDetails:
         """The member at that slot of that fragment, its state and its copies."""
@@ -185,7 +185,7 @@ class _Look:
         for first in range(fragment.first_entry, last + 1, ENTRIES_PER_ANSWER_MAX):
             count = min(last - first + 1, ENTRIES_PER_ANSWER_MAX)
             try:
-                probed = await self._members.probe(
+                probed = await self._replicas.probe(
                     self._record.ledger, fragment.ensemble[slot], EntryId(first), count
                 )
             except GeologError:

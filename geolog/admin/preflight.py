@@ -13,7 +13,7 @@ import attrs
 from geolog.admin.cluster_access import ClusterAccess
 from geolog.admin.doubt import nodes_in_doubt
 from geolog.admin.node_lookup import node_named
-from geolog.ledger.copying.member_answers import MemberAnswers
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.nodes import list_known_nodes
 from geolog.protocol.copying import FragmentExtent, final_extents
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
@@ -94,7 +94,7 @@ async def _unproven_in(
     staying: set[InstanceId],
 ) -> dict[int, int]:
     """For final fragments with a leaving member: entries that no remaining member reports."""
-    members = MemberAnswers(access.pool, timeout_s=_PROBE_S)
+    replicas = Replicas(access.pool, timeout_s=_PROBE_S)
     found: dict[int, int] = {}
     for extent in final_extents(record):
         ensemble = extent.fragment.ensemble
@@ -103,7 +103,7 @@ async def _unproven_in(
         had: set[int] = set()
         for member in ensemble:
             if member.instance in staying:
-                had |= await _had_by(members, record, extent, member)
+                had |= await _had_by(replicas, record, extent, member)
         missing_count = extent.count - len(had)
         if missing_count:
             found[extent.index] = missing_count
@@ -111,13 +111,13 @@ async def _unproven_in(
 
 
 async def _had_by(
-    members: MemberAnswers, record: LedgerRecord, extent: FragmentExtent, member: Member
+    replicas: Replicas, record: LedgerRecord, extent: FragmentExtent, member: Member
 ) -> set[int]:
     had: set[int] = set()
     for first in range(extent.fragment.first_entry, extent.last + 1, ENTRIES_PER_ANSWER_MAX):
         count = min(extent.last - first + 1, ENTRIES_PER_ANSWER_MAX)
         try:
-            probed = await members.probe(record.ledger, member, EntryId(first), count)
+            probed = await replicas.probe(record.ledger, member, EntryId(first), count)
         except GeologError:
             return had  # Entries that it does not report do not count.
         had |= {

@@ -12,7 +12,7 @@ from geolog.catalog.segment_records import SegmentRecords, VersionedSegment
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
 from geolog.ledger.nodes.connection import AddSink, NodeConnection
-from geolog.ledger.nodes.node_pool import NodeLink
+from geolog.ledger.nodes.node_pool import LinkUse, NodeLink
 from geolog.ledger.reading.ledger_reader import LedgerReader, TailView
 from geolog.ledger.recovery.ledger_recovery import _Round
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
@@ -28,8 +28,8 @@ from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_change import LedgerChange
-from geolog.protocol.ledger_state import Fragment, LedgerRecord
-from geolog.protocol.messages import Answer, Probe, ProbeAnswer
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
+from geolog.protocol.messages import Answer, ProbeAnswer
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
@@ -311,25 +311,13 @@ async def tail_at_have(reader: LedgerReader, record: LedgerRecord, above: EntryI
     rule = fragment.rule(record.quorum)
     first = max(EntryId(above + 1), fragment.first_entry)
     count = reader.config.batch_entries
-    answers: dict[int, ProbeAnswer] = {}
 
-    async def ask(slot: int) -> None:
-        member = fragment.ensemble[slot]
-        with trio.move_on_after(reader.config.replica_timeout_s):
-            try:
-                connection = await reader._connection(member)
-                answers[slot] = await connection.ask(
-                    lambda request: Probe(
-                        request, record.ledger, first, count, member.instance
-                    ),
-                    ProbeAnswer,
-                )
-            except GeologError:
-                return
+    async def ask(member: Member) -> ProbeAnswer:
+        return await reader.replicas.probe(
+            record.ledger, member, first, count, use=LinkUse.READING
+        )
 
-    async with trio.open_nursery() as nursery:
-        for slot in range(len(fragment.ensemble)):
-            nursery.start_soon(ask, slot)
+    answers = await reader.replicas.all_of(fragment, range(len(fragment.ensemble)), ask)
     lac = max((answer.lac for answer in answers.values()), default=NO_ENTRY)
     end = None
     for place in range(count):

@@ -16,9 +16,9 @@ from geolog.ledger.copying.fragment_copy import (
     batches_of,
     lacking_count_of,
 )
-from geolog.ledger.copying.member_answers import MemberAnswers
 from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.ledger.nodes.node_pool import NodePool
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.protocol.copying import FragmentExtent
 from geolog.protocol.ledger_state import LedgerRecord
 
@@ -46,9 +46,9 @@ class Copier:
         self._region = region
         self._config = config
         self._on_progress = on_progress
-        self._members = MemberAnswers(pool, timeout_s=config.member_timeout_s)
+        self._replicas = Replicas(pool, timeout_s=config.member_timeout_s)
         self._means = CopyMeans(
-            pool, self._members, config, RateLimit(config.rate_bytes_per_s), self._tell
+            pool, self._replicas, config, RateLimit(config.rate_bytes_per_s), self._tell
         )
         self.progress = CopyProgress()
 
@@ -81,7 +81,7 @@ class Copier:
         member = extent.fragment.ensemble[slot]
         lacking_count = 0
         for first, count in batches_of(extent, self._config.batch_entries):
-            probed = await self._members.probe(record.ledger, member, first, count)
+            probed = await self._replicas.probe(record.ledger, member, first, count)
             lacking_count += lacking_count_of(rule, slot, first, probed.answers)
             self._tell(0, 0, 0)
         return lacking_count

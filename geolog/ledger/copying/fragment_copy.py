@@ -13,12 +13,12 @@ import attrs
 import trio
 
 from geolog.ledger.copying.copy_target import CopyTarget
-from geolog.ledger.copying.member_answers import MemberAnswers
 from geolog.ledger.copying.rate_limit import RateLimit
-from geolog.ledger.nodes.connection import NodeRefusedError
+from geolog.ledger.nodes.connection import NodeConnection, NodeRefusedError
 from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.reading.ledger_reader import check_place
 from geolog.ledger.recovery.recovery_run import encoded_as_read
+from geolog.ledger.replicas.replicas import Replicas, SilentMemberError
 from geolog.protocol.copying import (
     CopyBatch,
     CopyEffect,
@@ -105,7 +105,7 @@ class CopyMeans:
     """Resources shared by all fragments of a copier."""
 
     pool: NodePool
-    members: MemberAnswers
+    replicas: Replicas
     config: CopyConfig
     rate: RateLimit
     tell: Callable[[int, int, int], None]
@@ -187,7 +187,7 @@ class FragmentCopy:
         if slot in self._silent:
             return None
         try:
-            probed = await self._means.members.probe(
+            probed = await self._means.replicas.probe(
                 self._record.ledger, self._members[slot], first, count
             )
         except GeologError as error:
@@ -215,21 +215,24 @@ class FragmentCopy:
         """Some copies from `first`, checked; HAVE has its entry. None if unanswered."""
         if slot in self._silent:
             return None
+        member = self._members[slot]
         try:
-            answers = await self._means.members.read(
+            answer = await self._means.replicas.read(
                 self._record.ledger,
-                self._members[slot],
+                member,
                 first,
                 count,
-                self._means.config.read_bytes,
+                bytes_max=self._means.config.read_bytes,
                 is_from_disk=is_from_disk,
             )
+            if not answer.entries:
+                raise UnavailableError(f"node {member.node_id} answered a read without entries")
         except GeologError as error:
             self._silence(slot, error)
             return None
         return [
             self._checked(EntryId(first + place), one.answer, one.body)
-            for place, one in enumerate(answers)
+            for place, one in enumerate(answer.entries[:count])
         ]
 
     def _checked(
@@ -281,16 +284,21 @@ class FragmentCopy:
         if slot in self._silent or slot in self._sinks:
             return
         member = self._members[slot]
+
+        async def greet(connection: NodeConnection) -> None:
+            sink = self._sinks[slot] = CopyTarget(
+                self._means.pool.link(member.instance),
+                connection,
+                self._record,
+                slot,
+                member,
+                lac=self._extent.last,
+            )
+            await sink.make_known()
+
         try:
-            with trio.fail_after(self._means.config.member_timeout_s):
-                link = self._means.pool.link(member.instance)
-                connection = await link.wait_connection()
-                sink = CopyTarget(
-                    link, connection, self._record, slot, member, lac=self._extent.last
-                )
-                self._sinks[slot] = sink
-                await sink.make_known()
-        except trio.TooSlowError:
+            await self._means.replicas.reach(member.instance, greet)
+        except SilentMemberError:
             self._silence(slot, UnavailableError(f"node {member.node_id} does not answer"))
         except GeologError as error:
             self._silence(slot, error)

@@ -9,24 +9,21 @@ Rules: PROTOCOL R2, R8 and R9.
 """
 
 import random
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 import attrs
 import trio
 
-from geolog.ledger.nodes.connection import NodeConnection
 from geolog.ledger.nodes.node_pool import LinkUse, NodePool
-from geolog.ledger.reading.replica_order import ReplicaOrder
 from geolog.ledger.reading.shared_answers import SharedAnswers
-from geolog.protocol.ids import NO_ENTRY, NO_EPOCH, EntryId, InstanceId, LedgerId
-from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
-from geolog.protocol.messages import Answer, Follow, Probe, ProbeAnswer, Read, ReadAnswer
-from geolog.protocol.read_window import ReadWindow
+from geolog.ledger.replicas.replicas import SUSPECT_S, Replicas, SilentMemberError
+from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId, LedgerId
+from geolog.protocol.ledger_state import LedgerRecord, Member
+from geolog.protocol.messages import Answer, ProbeAnswer, ReadAnswer
 from geolog.wire.entry import Entry, EntryHeader, decode_entry
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
-from topology.read_order import ReadOrder
 
 RecordNow = Callable[[LedgerId], Awaitable[LedgerRecord]]
 """Reads a ledger's record for certain. NoSuchLedgerError, UnavailableError."""
@@ -56,7 +53,7 @@ class LedgerReadConfig:
     retry_delay_s: float = 0.2
     """Pause before trying again after all replicas failed."""
 
-    suspect_s: float = 5.0
+    suspect_s: float = SUSPECT_S
     """How long a replica that failed is tried after the others."""
 
 
@@ -110,21 +107,18 @@ class LedgerReader:
         config: LedgerReadConfig,
         record_now: RecordNow,
     ) -> None:
-        self.pool = pool
         self.config = config
         self._record_now = record_now
         self._rng = rng
-        placement = pool.config.placement
-        self._order = ReplicaOrder(
-            ReadOrder(placement.read_order),
-            local=placement.standing(region),
-            rng=rng,
+        self.replicas = Replicas(
+            pool,
+            timeout_s=config.replica_timeout_s,
+            region=region,
             suspect_s=config.suspect_s,
+            rng=rng,
         )
         self._following: SharedAnswers[tuple[LedgerId, EntryId, InstanceId], Followed | None]
         self._following = SharedAnswers()
-        self.windows: defaultdict[InstanceId, ReadWindow] = defaultdict(ReadWindow)
-        """How far ahead to request from each replica."""
         self.damaged_count = 0
 
     async def read(
@@ -159,23 +153,22 @@ class LedgerReader:
         fragment = record.fragment_of(first)
         rule = fragment.rule(record.quorum)
         slots = rule.write_set(first)
+        count = self._count_asked(record, first, last)
         absent = 0
-        for slot in self.in_order(fragment, slots):
-            member = fragment.ensemble[slot]
-            count = self._count_asked(record, first, last)
-            with trio.move_on_after(self.config.replica_timeout_s) as patience:
-                try:
-                    answer = await self._ask(record.ledger, member, first, count)
-                except GeologError:
-                    self.note_failed(member)
-                    continue
-                fetched = self.intact_prefix(record, member, first, answer)
-                if fetched:
-                    self._order.forgive(member.instance)
-                    return fetched
-                absent += bool(answer.entries) and answer.entries[0].answer is Answer.ABSENT
-            if patience.cancelled_caught:
-                self.note_failed(member)
+
+        async def ask(member: Member) -> list[FetchedEntry] | None:
+            nonlocal absent
+            answer = await self._ask(record.ledger, member, first, count)
+            fetched = self.intact_prefix(record, member, first, answer)
+            if fetched:
+                self.replicas.forgive(member)
+                return fetched
+            absent += bool(answer.entries) and answer.entries[0].answer is Answer.ABSENT
+            return None
+
+        fetched = await self.replicas.first_of(fragment, slots, ask)
+        if fetched is not None:
+            return fetched
         if absent == len(slots):
             await self._check_not_lost(record, first, absent)
         return []
@@ -214,22 +207,19 @@ class LedgerReader:
             return []
         fragment = record.fragment_of(first)
         count = self._count_asked(record, first, last)
+
+        async def ask(member: Member) -> ReadAnswer:
+            try:
+                return await self._ask(record.ledger, member, first, count)
+            except GeologError:
+                self.replicas.note_failed(member)
+                raise
+
+        slots = self._that_hold(record, first, count)
+        answers = await self.replicas.all_of(fragment, slots, ask)
         found: dict[EntryId, FetchedEntry] = {}
-
-        async def ask(member: Member) -> None:
-            with trio.move_on_after(self.config.replica_timeout_s):
-                try:
-                    answer = await self._ask(record.ledger, member, first, count)
-                except GeologError:
-                    self.note_failed(member)
-                    return
-                found.update(self._intact(record, member, first, answer))
-                return
-            self.note_failed(member)
-
-        async with trio.open_nursery() as nursery:
-            for slot in self._that_hold(record, first, count):
-                nursery.start_soon(ask, fragment.ensemble[slot])
+        for slot, answer in answers.items():
+            found.update(self._intact(record, fragment.ensemble[slot], first, answer))
         end = first
         while end in found:
             end = EntryId(end + 1)
@@ -242,7 +232,7 @@ class LedgerReader:
         size = record.quorum.ensemble_size
         lacking = [rule.write_mask(entry) for entry in range(first, first + min(count, size))]
         chosen = []
-        for slot in self.in_order(fragment, range(size)):
+        for slot in self.replicas.in_order(fragment, range(size)):
             left = [mask for mask in lacking if not mask >> slot & 1]
             if len(left) < len(lacking):
                 chosen.append(slot)
@@ -254,41 +244,12 @@ class LedgerReader:
         end = record.end_of_run(first, last)
         return min(end - first + 1, self.config.batch_entries, ENTRIES_PER_ANSWER_MAX)
 
-    def note_failed(self, member: Member) -> None:
-        """Try this replica after the others for a while."""
-        self._order.note_slow(member.instance)
-
-    def in_order(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
-        """These slots, the one to try first in front, and recently failed ones last."""
-        return self._order.of(fragment, slots)
-
     async def _ask(
-        self,
-        ledger: LedgerId,
-        member: Member,
-        first: EntryId,
-        count: int,
-        *,
-        is_from_disk: bool = False,
+        self, ledger: LedgerId, member: Member, first: EntryId, count: int
     ) -> ReadAnswer:
-        connection = await self._connection(member)
-        return await connection.ask(
-            lambda request: Read(
-                request,
-                ledger,
-                first,
-                count,
-                self.config.batch_bytes,
-                1,
-                NO_EPOCH,
-                member.instance,
-                is_from_disk,
-            ),
-            ReadAnswer,
+        return await self.replicas.read(
+            ledger, member, first, count, bytes_max=self.config.batch_bytes
         )
-
-    async def _connection(self, member: Member) -> NodeConnection:
-        return await self.pool.link(member.instance, LinkUse.READING).wait_connection()
 
     def intact_prefix(
         self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
@@ -322,9 +283,17 @@ class LedgerReader:
     ) -> ReadAnswer:
         """One member's answers for these entries, read from its disk; for verification."""
         member = record.fragment_of(first).ensemble[slot]
-        with trio.move_on_after(self.config.replica_timeout_s):
-            return await self._ask(record.ledger, member, first, count, is_from_disk=True)
-        raise UnavailableError(f"node {member.node_id} does not answer")
+        try:
+            return await self.replicas.read(
+                record.ledger,
+                member,
+                first,
+                count,
+                bytes_max=self.config.batch_bytes,
+                is_from_disk=True,
+            )
+        except SilentMemberError:
+            raise UnavailableError(f"node {member.node_id} does not answer") from None
 
     async def follow(
         self, record: LedgerRecord, first: EntryId, *, wait_s: float
@@ -336,7 +305,7 @@ class LedgerReader:
         same entry share one request, so they may wait for less than they asked for.
         """
         fragment = record.fragments[-1]
-        (slot, *_) = self.in_order(fragment, range(len(fragment.ensemble)))
+        (slot, *_) = self.replicas.in_order(fragment, range(len(fragment.ensemble)))
         member = fragment.ensemble[slot]
         return await self._following.ask(
             (record.ledger, first, member.instance),
@@ -346,89 +315,56 @@ class LedgerReader:
     async def _follow_at(
         self, record: LedgerRecord, member: Member, first: EntryId, wait_s: float
     ) -> Followed | None:
-        with trio.move_on_after(wait_s + self.config.replica_timeout_s):
-            try:
-                connection = await self._connection(member)
-                answer = await connection.ask(
-                    lambda request: Follow(
-                        request,
-                        record.ledger,
-                        first,
-                        self.config.batch_entries,
-                        self.config.batch_bytes,
-                        round(wait_s * 1000),
-                        member.instance,
-                    ),
-                    ReadAnswer,
-                )
-            except GeologError:
-                self.note_failed(member)
-                return None
-            entries = self.intact_prefix(record, member, first, answer)
-            return Followed(answer.lac, entries, answer.is_fenced)
-        self.note_failed(member)
-        return None
+        try:
+            answer = await self.replicas.follow(
+                record.ledger,
+                member,
+                first,
+                self.config.batch_entries,
+                bytes_max=self.config.batch_bytes,
+                wait_s=wait_s,
+            )
+        except GeologError:
+            self.replicas.note_failed(member)
+            return None
+        entries = self.intact_prefix(record, member, first, answer)
+        return Followed(answer.lac, entries, answer.is_fenced)
 
     async def lac_nearby(self, record: LedgerRecord) -> EntryId | None:
         """The LAC that the nearest member knows; None if no member answers."""
         fragment = record.fragments[-1]
-        for slot in self.in_order(fragment, range(len(fragment.ensemble))):
-            member = fragment.ensemble[slot]
-            with trio.move_on_after(self.config.replica_timeout_s):
-                try:
-                    return await self._ask_lac(record.ledger, member)
-                except GeologError:
-                    self.note_failed(member)
-        return None
+        return await self.replicas.first_of(
+            fragment, range(len(fragment.ensemble)), partial(self._ask_lac, record.ledger)
+        )
 
     async def lac_anywhere(self, record: LedgerRecord) -> EntryId | None:
         """The highest LAC among members that answer soon, in case the nearest is cut off."""
-        found: list[EntryId] = []
-
-        async def ask(member: Member) -> None:
-            try:
-                found.append(await self._ask_lac(record.ledger, member))
-            except GeologError:
-                return
-
-        with trio.move_on_after(self.config.replica_timeout_s / 4):
-            async with trio.open_nursery() as nursery:
-                for member in record.fragments[-1].ensemble:
-                    nursery.start_soon(ask, member)
-        return max(found, default=None)
+        fragment = record.fragments[-1]
+        found = await self.replicas.all_of(
+            fragment,
+            range(len(fragment.ensemble)),
+            partial(self._ask_lac, record.ledger),
+            is_soon=True,
+        )
+        return max(found.values(), default=None)
 
     async def _ask_lac(self, ledger: LedgerId, member: Member) -> EntryId:
-        connection = await self._connection(member)
-        question = _lac_question(ledger, member.instance)
-        return (await connection.ask(question, ProbeAnswer)).lac
+        probed = await self.replicas.probe(ledger, member, EntryId(0), 0, use=LinkUse.READING)
+        return probed.lac
 
     async def probe_tail(self, record: LedgerRecord, above: EntryId) -> TailView:
         """Ask all members of the last fragment which entries above `above` they have."""
         fragment = record.fragments[-1]
         rule = fragment.rule(record.quorum)
         first = max(EntryId(above + 1), fragment.first_entry)
-        answers: dict[int, ProbeAnswer] = {}
         count = self.config.batch_entries
 
-        async def ask(slot: int) -> None:
-            member = fragment.ensemble[slot]
-            with trio.move_on_after(self.config.replica_timeout_s):
-                try:
-                    connection = await self._connection(member)
-                    answer = await connection.ask(
-                        lambda request: Probe(
-                            request, record.ledger, first, count, member.instance
-                        ),
-                        ProbeAnswer,
-                    )
-                except GeologError:
-                    return  # Counts as silent.
-                if len(answer.answers) == count:
-                    answers[slot] = answer
+        async def ask(member: Member) -> ProbeAnswer:
+            return await self.replicas.probe(
+                record.ledger, member, first, count, use=LinkUse.READING
+            )
 
-        async with trio.open_nursery() as nursery:
-            for slot in range(len(fragment.ensemble)):
-                nursery.start_soon(ask, slot)
+        answers = await self.replicas.all_of(fragment, range(len(fragment.ensemble)), ask)
         lac = max((answer.lac for answer in answers.values()), default=NO_ENTRY)
         end = None
         for place in range(count):
@@ -461,7 +397,3 @@ def check_place(header: EntryHeader, record: LedgerRecord, entry: EntryId) -> No
             f"expected entry {entry} of segment {record.segment}, got entry {header.entry} of"
             f" segment {header.segment}"
         )
-
-
-def _lac_question(ledger: LedgerId, instance: InstanceId) -> Callable[[int], Probe]:
-    return lambda request: Probe(request, ledger, EntryId(0), 0, instance)

@@ -9,27 +9,14 @@ has it damaged, `LedgerReader.read` takes over and goes from replica to replica;
 resumes.
 """
 
-from contextlib import ExitStack
-
-import attrs
 import trio
 
-from geolog.ledger.nodes.connection import PendingQuestion
-from geolog.ledger.nodes.node_pool import LinkUse
 from geolog.ledger.reading.ledger_reader import EntriesMovedError, FetchedEntry, LedgerReader
-from geolog.protocol.ids import NO_EPOCH, EntryId, InstanceId
+from geolog.ledger.replicas.replicas import StreamedRead
+from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, Member
-from geolog.protocol.messages import Read, ReadAnswer
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import GeologError
-
-
-@attrs.frozen
-class _Asked:
-    """A request under way at one replica."""
-
-    question: PendingQuestion
-    member: Member
 
 
 class LedgerStream:
@@ -46,9 +33,9 @@ class LedgerStream:
         self.last = last
         self._reader = reader
         self._next = first
-        self._asked: _Asked | None = None
+        self._replicas = reader.replicas
+        self._asked: StreamedRead | None = None
         self._lacking: set[InstanceId] = set()  # Replicas that lacked an entry.
-        self._under_way = ExitStack()
 
     def __repr__(self) -> str:
         return f"LedgerStream({self.record.ledger}, {self._next} to {self.last})"
@@ -66,8 +53,9 @@ class LedgerStream:
 
     def close(self) -> None:
         """Abandon the request under way."""
-        self._asked = None
-        self._under_way.close()
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.close()
 
     async def read(self) -> list[FetchedEntry]:
         """Return the next entries, at least one, wherever they moved; the caller bounds it.
@@ -90,14 +78,12 @@ class LedgerStream:
         asked = self._asked or await self._ask(self._next)
         if asked is None:
             return []
-        answer = None
-        with trio.move_on_after(self._reader.config.replica_timeout_s):
-            try:
-                answer = await asked.question.answer(ReadAnswer)
-            except GeologError:
-                answer = None
+        try:
+            answer = await asked.answer()
+        except GeologError:
+            answer = None
         if answer is None or answer.first != self._next:
-            self._reader.note_failed(asked.member)
+            self._replicas.note_failed(asked.member)
             self.close()
             return []
         fetched = self._reader.intact_prefix(self.record, asked.member, self._next, answer)
@@ -105,18 +91,10 @@ class LedgerStream:
             self._lacking.add(asked.member.instance)
             self.close()
         elif answer.is_last:
-            self._note_pace(asked)
+            asked.note_complete()
             self.close()
             await self._ask_ahead(EntryId(fetched[-1].entry + 1))
         return fetched
-
-    def _note_pace(self, asked: _Asked) -> None:
-        question = asked.question
-        self._reader.windows[asked.member.instance].on_answered(
-            delay_s=question.first_answer_s - question.asked_s,
-            took_s=question.waiting_since_s - question.first_answer_s,
-            count=question.answers_count,
-        )
 
     async def _ask_ahead(self, first: EntryId) -> None:
         """Request the entries that follow, unless that would wait."""
@@ -124,45 +102,29 @@ class LedgerStream:
             with trio.move_on_after(0):
                 await self._ask(first)
 
-    async def _ask(self, first: EntryId) -> _Asked | None:
+    async def _ask(self, first: EntryId) -> StreamedRead | None:
         """Ask the nearest replica that holds all entries; None if there is none."""
         member = self._nearest(first)
         if member is None:
             return None
-        reader, ledger = self._reader, self.record.ledger
         count = self.record.end_of_run(first, self.last) - first + 1
-        answers_max = reader.windows[member.instance].answers
-        with trio.move_on_after(reader.config.replica_timeout_s):
-            try:
-                link = reader.pool.link(member.instance, LinkUse.READING)
-                connection = await link.wait_connection()
-                question = self._under_way.enter_context(
-                    connection.asking(
-                        lambda request: Read(
-                            request,
-                            ledger,
-                            first,
-                            min(count, ENTRIES_PER_ANSWER_MAX),
-                            reader.config.batch_bytes,
-                            answers_max,
-                            NO_EPOCH,
-                            member.instance,
-                        ),
-                        answers_max=answers_max,
-                    )
-                )
-            except GeologError:
-                reader.note_failed(member)
-                return None
-            self._asked = _Asked(question, member)
-            return self._asked
-        reader.note_failed(member)
-        return None
+        try:
+            self._asked = await self._replicas.start_read(
+                self.record.ledger,
+                member,
+                first,
+                min(count, ENTRIES_PER_ANSWER_MAX),
+                bytes_max=self._reader.config.batch_bytes,
+            )
+        except GeologError:
+            self._replicas.note_failed(member)
+            return None
+        return self._asked
 
     def _nearest(self, first: EntryId) -> Member | None:
         if self.record.quorum.write_quorum < self.record.quorum.ensemble_size:
             return None  # No member holds all entries.
         fragment = self.record.fragment_of(first)
-        slots = self._reader.in_order(fragment, range(len(fragment.ensemble)))
+        slots = self._replicas.in_order(fragment, range(len(fragment.ensemble)))
         members = (fragment.ensemble[slot] for slot in slots)
         return next((one for one in members if one.instance not in self._lacking), None)

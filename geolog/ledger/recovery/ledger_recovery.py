@@ -8,7 +8,6 @@ Rules: PROTOCOL F2 and L4.
 """
 
 import random
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import trio
@@ -18,13 +17,14 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError, Ver
 from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.recovery.recovery_run import Recovered, RecoveryConfig, RecoveryRun
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, NoNodeError, SessionLostError
 from geolog.protocol.fencing import FenceRound, FenceTaken
 from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId
 from geolog.protocol.ledger_change import Judgement, LedgerChange
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
-from geolog.protocol.messages import Fence, Fenced
+from geolog.protocol.messages import Fenced
 from topology.errors import (
     FencedError,
     GeologError,
@@ -118,6 +118,7 @@ class _Round:
         self._fragment: Fragment = taken.record.fragments[-1]
         self._ledgers = ledgers
         self._pool = pool
+        self._replicas = Replicas(pool, timeout_s=config.member_timeout_s)
         self._rng = rng
         self._config = config
 
@@ -155,7 +156,7 @@ class _Round:
             tell, told = trio.open_memory_channel[tuple[int, Fenced | None]](64)
 
             async def ask(slot: int) -> None:
-                answer = await self._ask_member(slot, whys, self._fence_at)
+                answer = await self._fence_at(slot, whys)
                 await tell.send((slot, answer))
 
             for slot in range(len(self._fragment.ensemble)):
@@ -170,26 +171,13 @@ class _Round:
             f"ledger {self._record.ledger} cannot be fenced: {'; '.join(whys)}"
         )
 
-    async def _ask_member(
-        self, slot: int, whys: list[str], ask: Callable[[int], Awaitable[Fenced]]
-    ) -> Fenced | None:
-        member = self._fragment.ensemble[slot]
-        with trio.move_on_after(self._config.member_timeout_s):
-            try:
-                return await ask(slot)
-            except GeologError as error:
-                whys.append(f"{member.node_id}: {error}")
-                return None
-        whys.append(f"{member.node_id}: no answer within {self._config.member_timeout_s:g} s")
-        return None
-
-    async def _fence_at(self, slot: int) -> Fenced:
-        instance = self._fragment.ensemble[slot].instance
-        connection = await self._pool.link(instance).wait_connection()
-        return await connection.ask(
-            lambda request: Fence(request, self._record.ledger, self._record.epoch, instance),
-            Fenced,
-        )
+    async def _fence_at(self, slot: int, whys: list[str]) -> Fenced | None:
+        record, member = self._record, self._fragment.ensemble[slot]
+        try:
+            return await self._replicas.fence(record.ledger, member.instance, record.epoch)
+        except GeologError as error:
+            whys.append(f"{member.node_id}: {error}")
+            return None
 
     async def _recover_from(self, first: EntryId) -> Recovered:
         async with open_background() as nursery:

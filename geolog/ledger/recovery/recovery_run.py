@@ -16,14 +16,15 @@ import attrs
 import trio
 from crc32c import crc32c
 
-from geolog.ledger.nodes.node_pool import NodePool
+from geolog.ledger.nodes.node_pool import LinkUse, NodePool
 from geolog.ledger.reading.ledger_reader import check_place
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.ledger.writing.replacement_finder import ReplacementFinder
-from geolog.protocol.ids import EntryId, InstanceId
+from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
-from geolog.protocol.messages import Answer, Read, ReadAnswer
+from geolog.protocol.messages import Answer
 from geolog.protocol.recovery import (
     CannotDecide,
     CloseAt,
@@ -87,6 +88,7 @@ class RecoveryRun:
         self._progress = progress
         self._fragment = fragment = record.fragments[-1]
         self._pool = pool
+        self._replicas = Replicas(pool, timeout_s=config.member_timeout_s)
         self._config = config
         self._nursery = nursery
         # The bound covers everything under way: each member's answers for two batches, and the
@@ -143,18 +145,24 @@ class RecoveryRun:
         first, end = batch.first, EntryId(batch.first + batch.count)
         try:
             while first < end and self._core.batch_first == batch.first:
-                with trio.fail_after(self._config.member_timeout_s):
-                    first = await self._read_some(batch.slot, first, end)
-        except (GeologError, trio.TooSlowError):  # Silent, whatever the reason.
+                first = await self._read_some(batch.slot, first, end)
+        except GeologError:  # Silent, whatever the reason.
             await self._tell.send(partial(self._on_silence, batch))
 
     async def _read_some(self, slot: int, first: EntryId, end: EntryId) -> EntryId:
         """Ask a member for entries starting at `first`; returns the first that it left out."""
-        instance = self._fragment.ensemble[slot].instance
-        connection = await self._pool.link(instance).wait_connection()
-        answer = await connection.ask(self._question(instance, first, end - first), ReadAnswer)
+        member = self._fragment.ensemble[slot]
+        answer = await self._replicas.read(
+            self._record.ledger,
+            member,
+            first,
+            end - first,
+            bytes_max=self._config.batch_bytes,
+            epoch=self._record.epoch,
+            use=LinkUse.WRITING,
+        )
         if not answer.entries:
-            raise UnavailableError(f"{connection.peer} gave no answer for entry {first}")
+            raise UnavailableError(f"{member.node_id} gave no answer for entry {first}")
         for entry_answer in answer.entries:
             await self._take(slot, first, entry_answer.answer, entry_answer.body)
             first = EntryId(first + 1)
@@ -165,20 +173,6 @@ class RecoveryRun:
         if self._core.batch_first != batch.first:
             return []
         return self._core.on_silence(batch.slot)
-
-    def _question(
-        self, instance: InstanceId, first: EntryId, count: int
-    ) -> Callable[[int], Read]:
-        return lambda request: Read(
-            request,
-            self._record.ledger,
-            first,
-            count,
-            self._config.batch_bytes,
-            1,
-            self._record.epoch,
-            instance,
-        )
 
     async def _take(
         self, slot: int, entry: EntryId, answer: Answer, body: bytes | memoryview

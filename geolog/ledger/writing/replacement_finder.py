@@ -15,6 +15,7 @@ from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
 from geolog.ledger.nodes.connection import NodeConnection
 from geolog.ledger.nodes.node_choice import choose_nodes
 from geolog.ledger.nodes.node_pool import NodePool
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.ledger.writing.ensemble_links import make_known
 from geolog.ledger.writing.ledger_placement import with_members_of
 from geolog.protocol.ids import EntryId, InstanceId
@@ -60,7 +61,7 @@ class ReplacementFinder:
         self._pool = pool
         self._region = region
         self._rng = rng
-        self._patience_s = patience_s
+        self._replicas = Replicas(pool, timeout_s=patience_s)
         self._avoided_until_s: dict[InstanceId, float] = {}
 
     def avoid(self, instances: Iterable[InstanceId]) -> None:
@@ -142,17 +143,15 @@ class ReplacementFinder:
         found: dict[InstanceId, NodeConnection] = {}
         fenced: list[FencedError] = []
 
+        greet = partial(make_known, record=record, is_recovery=is_recovery)
+
         async def ask(instance: InstanceId) -> None:
-            with trio.move_on_after(self._patience_s):
-                try:
-                    connection = await self._pool.link(instance).wait_connection()
-                    await make_known(connection, record, is_recovery=is_recovery)
-                except FencedError as error:
-                    fenced.append(error)
-                except GeologError:
-                    return  # Not found, whatever the reason: another is chosen.
-                else:
-                    found[instance] = connection
+            try:
+                found[instance] = await self._replicas.reach(instance, greet)
+            except FencedError as error:
+                fenced.append(error)
+            except GeologError:
+                return  # Not found, whatever the reason: another is chosen.
 
         async with trio.open_nursery() as nursery:
             for member in members.values():

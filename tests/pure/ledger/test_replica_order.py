@@ -6,7 +6,7 @@ from collections import Counter
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.reading.replica_order import KEPT_S, ReplicaOrder
+from geolog.ledger.replicas.replica_order import KEPT_S, ReplicaOrder
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, Member
 from topology.location import Location

@@ -11,8 +11,8 @@ from geolog.admin.repair import LedgerRepairer
 from geolog.catalog.descriptions import HealthState
 from geolog.ledger.copying.copier import Copier
 from geolog.ledger.copying.fragment_copy import CopyConfig
-from geolog.ledger.copying.member_answers import MemberAnswers
 from geolog.ledger.recovery.ledger_recovery import recover_ledger
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.copying import final_extents, with_extent, with_member
 from geolog.protocol.ids import EntryId, LedgerId
@@ -240,11 +240,11 @@ async def test_a_takeover_fences_again_a_member_that_lost_the_fence(
             )
         gone = await give_a_slot_away(world, ledger)
         await damage(world, gone.node_id, len(before_fence))
-        answers = MemberAnswers(access.pool, timeout_s=1)
+        replicas = Replicas(access.pool, timeout_s=1)
 
-        before = await answers.probe(ledger, gone, EntryId(0), 1)
+        before = await replicas.probe(ledger, gone, EntryId(0), 1)
         (settled,) = await settle(world)
-        after = await answers.probe(ledger, gone, EntryId(0), 1)
+        after = await replicas.probe(ledger, gone, EntryId(0), 1)
 
         assert settled.is_settled
         assert (before.epoch_highest, before.is_fenced) == (1, False)

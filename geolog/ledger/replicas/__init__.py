@@ -1,0 +1,1 @@
+"""Asking the members of fragments, and in which order."""

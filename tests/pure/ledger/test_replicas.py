@@ -1,0 +1,184 @@
+"""The door to replicas: time limits, whom to ask next, and what a failure teaches."""
+
+import random
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.ledger.nodes.connection import NodeConnection
+from geolog.ledger.replicas.replicas import SOON_SHARE, Replicas, SilentMemberError
+from geolog.protocol.ids import EntryId
+from geolog.protocol.ledger_state import Member
+from geolog.protocol.messages import Follow, Message, Probe, ProbeAnswer, ReadAnswer
+from tests.pure.ledger.fake_nodes import LEDGER, FakeNodes, open_fake_nodes
+from topology.errors import UnavailableError
+
+TIMEOUT_S = 2.0
+
+
+def replicas_of(nodes: FakeNodes) -> Replicas:
+    return Replicas(nodes.pool, timeout_s=TIMEOUT_S, region="near", rng=random.Random(1))
+
+
+def silent(_asked: Message, _answers: list[Message]) -> list[Message]:
+    """A node that never answers, not even when a connection is opened."""
+    return []
+
+
+def mute_to_questions(asked: Message, answers: list[Message]) -> list[Message]:
+    """A node that leaves probes and follows unanswered."""
+    return [] if isinstance(asked, Probe | Follow) else answers
+
+
+def with_one_less(_asked: Message, answers: list[Message]) -> list[Message]:
+    """A node that answers a probe for one entry less than requested."""
+    return [
+        attrs.evolve(one, answers=one.answers[:-1]) if isinstance(one, ProbeAnswer) else one
+        for one in answers
+    ]
+
+
+def member_of(nodes: FakeNodes, slot: int) -> Member:
+    return nodes.ledger().fragments[-1].ensemble[slot]
+
+
+async def test_the_limit_covers_the_wait_for_a_connection(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.nodes[0].lie = silent
+        replicas = Replicas(nodes.pool, timeout_s=0.5)
+        started_s = trio.current_time()
+
+        with pytest.raises(SilentMemberError, match=r"no answer within 0\.5 s"):
+            await replicas.probe(LEDGER, member_of(nodes, 0), EntryId(0), 1)
+
+        assert trio.current_time() - started_s == pytest.approx(0.5)
+
+
+async def test_a_member_waits_for_followers_on_top_of_the_limit(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.nodes[0].lie = mute_to_questions
+        started_s = trio.current_time()
+
+        with pytest.raises(SilentMemberError):
+            await replicas_of(nodes).follow(
+                LEDGER, member_of(nodes, 0), EntryId(5), 1, bytes_max=1, wait_s=1.0
+            )
+
+        assert trio.current_time() - started_s == pytest.approx(1.0 + TIMEOUT_S)
+
+
+async def test_members_are_asked_in_turn_until_one_has_a_good_answer(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(1, at=(1,))
+        fragment, asked = nodes.ledger().fragments[-1], list[str]()
+        replicas = replicas_of(nodes)
+
+        async def ask(member: Member) -> ReadAnswer | None:
+            asked.append(member.node_id)
+            answer = await replicas.read(LEDGER, member, EntryId(0), 1, bytes_max=100)
+            return answer if answer.entries[0].body else None
+
+        good = await replicas.first_of(fragment, [0, 1, 2], ask)
+
+        assert good is not None
+        assert asked[0] == "node-0", "the nearest comes first"
+        assert asked[-1] == "node-1", "nobody is asked after the one that has it"
+
+
+async def test_a_member_that_fails_is_asked_last_until_it_is_forgiven(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.nodes[0].lie = mute_to_questions
+        fragment = nodes.ledger().fragments[-1]
+        replicas = replicas_of(nodes)
+
+        async def lac(member: Member) -> EntryId:
+            return (await replicas.probe(LEDGER, member, EntryId(0), 0)).lac
+
+        before = replicas.in_order(fragment, [0, 1, 2])
+        assert await replicas.first_of(fragment, [0, 1, 2], lac) == -1
+        after = replicas.in_order(fragment, [0, 1, 2])
+        replicas.forgive(fragment.ensemble[0])
+
+        assert (before[0], after[-1]) == (0, 0)
+        assert replicas.in_order(fragment, [0, 1, 2])[0] == 0
+
+
+async def test_members_asked_at_once_answer_by_slot_and_silence_is_no_answer(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.nodes[0].lie = mute_to_questions
+        fragment = nodes.ledger().fragments[-1]
+        replicas = replicas_of(nodes)
+
+        async def lac(member: Member) -> EntryId:
+            return (await replicas.probe(LEDGER, member, EntryId(0), 0)).lac
+
+        started_s = trio.current_time()
+        soon = await replicas.all_of(fragment, range(3), lac, is_soon=True)
+        soon_s = trio.current_time() - started_s
+        patient = await replicas.all_of(fragment, range(3), lac)
+
+        assert sorted(soon) == sorted(patient) == [1, 2]
+        assert soon_s == pytest.approx(SOON_SHARE * TIMEOUT_S)
+        assert trio.current_time() - started_s == pytest.approx(soon_s + TIMEOUT_S)
+        assert replicas.in_order(fragment, range(3))[0] == 0, "asked at once, none is put last"
+
+
+async def test_a_probe_that_answers_for_too_few_entries_is_no_answer(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.nodes[0].lie = with_one_less
+
+        with pytest.raises(UnavailableError, match="answered for 2 of 3 entries"):
+            await replicas_of(nodes).probe(LEDGER, member_of(nodes, 0), EntryId(0), 3)
+
+
+async def test_a_node_is_reached_once_it_was_greeted(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        instance = nodes.nodes[0].instance
+        greeted = list[NodeConnection]()
+
+        async def greet(connection: NodeConnection) -> None:
+            greeted.append(connection)
+
+        async def never(_connection: NodeConnection) -> None:
+            await trio.sleep_forever()
+
+        assert [await replicas_of(nodes).reach(instance, greet)] == greeted
+        with pytest.raises(SilentMemberError):
+            await replicas_of(nodes).reach(instance, never)
+
+
+async def test_a_streamed_read_limits_the_time_of_each_answer(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(3)
+
+        def cut_short(_asked: Message, answers: list[Message]) -> list[Message]:
+            return answers[:1]
+
+        nodes.nodes[0].lie = cut_short
+        read = await replicas_of(nodes).start_read(
+            LEDGER, member_of(nodes, 0), EntryId(0), 3, bytes_max=1
+        )
+
+        first = await read.answer()
+        with pytest.raises(SilentMemberError):
+            await read.answer()
+        read.close()
+
+        assert (first.first, len(first.entries)) == (0, 1)
+        (link,) = nodes.pool.links()
+        assert link.connection is not None
+        assert link.connection.is_idle, "nothing waits for answers that were dropped"
