@@ -1,14 +1,11 @@
 """The segment that a partition's owner is writing: its ledger, and how to close both."""
 
-import trio
-
 from geolog.catalog.segment_changes import ClosingSegment
 from geolog.catalog.segment_records import VersionedSegment
 from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.protocol.ids import EntryId, Sequence
 from geolog.protocol.partition_state import PartitionState
-from geolog.protocol.roll import RollPolicy
 
 
 class OpenSegment:
@@ -21,7 +18,6 @@ class OpenSegment:
         self.writer = writer
         self.keeper = keeper
         self.written_bytes = 0
-        self._opened_s = trio.current_time()
 
     def __repr__(self) -> str:
         return f"OpenSegment({self.segment.record.segment}, {self.writer!r})"
@@ -30,11 +26,6 @@ class OpenSegment:
     def number(self) -> int:
         """Its number in the partition's list."""
         return self.segment.record.segment
-
-    def is_full(self, roll: RollPolicy) -> bool:
-        """Whether it should be closed before the next entry, by size or by age."""
-        age_s = trio.current_time() - self._opened_s
-        return roll.is_due(written_bytes=self.written_bytes, age_s=age_s)
 
     def closing(
         self, last_entry: EntryId, acknowledged: PartitionState, *, local_us: int

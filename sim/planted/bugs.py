@@ -16,7 +16,7 @@ from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.ledger.writing.replacement_finder import ReplacementFinder
 from geolog.partition import takeover
-from geolog.partition.segment_roller import SegmentRoller
+from geolog.partition.segment_activation import SegmentActivation
 from geolog.protocol.add_window import AddWindow
 from geolog.protocol.fencing import FenceRound
 from geolog.protocol.recovery import Recovery
@@ -213,7 +213,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "next-before-closed": PlantedBug(
         36,
         "the next ledger is written before its predecessor is closed",
-        [(SegmentRoller, "_activated", client_bugs.activate_meanwhile)],
+        [(SegmentActivation, "_activated", client_bugs.activate_meanwhile)],
     ),
     "fence-of-one-write-set": PlantedBug(
         37,

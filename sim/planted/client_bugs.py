@@ -22,7 +22,7 @@ from geolog.ledger.writing.replacement_finder import ReplacementFinder, Replacem
 from geolog.metadata.documents import seal_document
 from geolog.metadata.seam import Freshness
 from geolog.partition.prepared_ledger import PreparedLedger
-from geolog.partition.segment_roller import SegmentRoller
+from geolog.partition.segment_activation import SegmentActivation
 from geolog.partition.state_recovery import recovered_state
 from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
@@ -40,7 +40,7 @@ from topology.placement import Adherence
 from topology.quorum import AckRule
 from topology.replacement import Replacement
 
-_activated = SegmentRoller._activated
+_activated = SegmentActivation._activated
 _add_nowait = NodeConnection.add_nowait
 _recovered_state = recovered_state
 _release_acked_prefix = AddWindow._release_acked_prefix
@@ -228,24 +228,24 @@ async def replace_blindly(
 
 
 async def activate_meanwhile(
-    roller: SegmentRoller, prepared: PreparedLedger, closing: ClosingSegment | None
+    activation: SegmentActivation, prepared: PreparedLedger, closing: ClosingSegment | None
 ) -> tuple[PreparedLedger, VersionedLedger, VersionedSegment]:
     """Go on in the next ledger while the close of the previous one is still pending."""
     if closing is None:
-        return await _activated(roller, prepared, closing)
-    segment, before = roller._segment_of(prepared), roller.owner
+        return await _activated(activation, prepared, closing)
+    segment, before = activation._segment_of(prepared), activation.owner
     owned = attrs.evolve(before.record, segment_highest=segment.segment)
     opened = attrs.evolve(prepared.ledger.record.opened(), segment=segment.segment)
-    roller._source._nursery.start_soon(
-        _activate_later, roller, before, closing, prepared.ledger, segment
+    activation._source._nursery.start_soon(
+        _activate_later, activation, before, closing, prepared.ledger, segment
     )
-    roller.owner = VersionedOwner(owned, before.version + 1)
+    activation.owner = VersionedOwner(owned, before.version + 1)
     ledger = VersionedLedger(opened, prepared.ledger.version + 1)
     return prepared, ledger, VersionedSegment(segment, 0)
 
 
 async def _activate_later(
-    roller: SegmentRoller,
+    activation: SegmentActivation,
     owner: VersionedOwner,
     closing: ClosingSegment,
     opening: VersionedLedger,
@@ -254,12 +254,12 @@ async def _activate_later(
     """Repeat the request until metadata answers; nobody sees the answer."""
     while True:
         try:
-            await roller._changes.activate(
-                roller._name, owner, closing=closing, opening=opening, segment=segment
+            await activation._changes.activate(
+                activation._name, owner, closing=closing, opening=opening, segment=segment
             )
         except GeologError as error:
             if error.retriable:
-                await trio.sleep(roller._config.retry_delay_s)
+                await trio.sleep(activation._config.retry_delay_s)
                 continue
         return
 

@@ -1,0 +1,107 @@
+"""Making a prepared ledger the open one, in the step that closes its predecessor.
+
+The step is repeated until metadata answers; nothing is written to the ledger before that.
+
+Rules: PROTOCOL O4.
+"""
+
+import logging
+
+import trio
+
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.segment_changes import ClosingSegment, SegmentChanges
+from geolog.catalog.segment_records import VersionedSegment
+from geolog.ledger.ledger_metadata import NoSuchLedgerError, VersionedLedger
+from geolog.partition.ledger_allocator import LedgerAllocator
+from geolog.partition.open_segment import OpenSegment
+from geolog.partition.prepared_ledger import PreparedLedger
+from geolog.partition.segment_user import SegmentUser
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from topology.errors import FencedError, GeologError
+
+_log = logging.getLogger(__name__)
+
+
+class SegmentActivation:
+    """Activates the ledgers of one partition under one owner epoch.
+
+    Invariant: `owner` is the owner record as this owner last stored it.
+    """
+
+    def __init__(
+        self,
+        name: PartitionName,
+        stream: StreamRecord,
+        owner: VersionedOwner,
+        user: SegmentUser,
+        *,
+        changes: SegmentChanges,
+        source: LedgerAllocator,
+        config: PartitionConfig,
+    ) -> None:
+        self._name = name
+        self._home_epoch = stream.home_epoch
+        self._user = user
+        self._changes = changes
+        self._source = source
+        self._config = config
+        self.owner = owner
+
+    async def activate(
+        self, prepared: PreparedLedger, closing: ClosingSegment | None
+    ) -> OpenSegment | None:
+        """Open the ledger and list it, close the one before; None if the user has failed.
+
+        A ledger that has expired is replaced by a new one. FencedError.
+        """
+        prepared, ledger, segment = await self._activated(prepared, closing)
+        if self._user.is_failed:
+            prepared.writer.close()
+            return None
+        if prepared.writer.is_over:  # It was fenced before metadata's answer arrived.
+            raise FencedError(f"another writer owns {self._name} now")
+        keeper = self._source.keeper(ledger, prepared.writer)
+        return OpenSegment(segment, prepared.writer, keeper)
+
+    async def _activated(
+        self, prepared: PreparedLedger, closing: ClosingSegment | None
+    ) -> tuple[PreparedLedger, VersionedLedger, VersionedSegment]:
+        segment = self._segment_of(prepared)
+        while True:
+            try:
+                self.owner, ledger, opened = await self._changes.activate(
+                    self._name,
+                    self.owner,
+                    closing=closing,
+                    opening=prepared.ledger,
+                    segment=segment,
+                )
+            except NoSuchLedgerError:
+                expired = prepared.ledger.record.ledger
+                _log.info("ledger %s: expired unused; making another", expired)
+                prepared.writer.close()
+                prepared = await self._source.prepare(self._user)
+                segment = self._segment_of(prepared)
+            except GeologError as error:
+                if not error.retriable:
+                    raise
+                self._user.check_deadline()
+                await trio.sleep(self._config.retry_delay_s)
+            else:
+                return prepared, ledger, opened
+
+    def _segment_of(self, prepared: PreparedLedger) -> SegmentRecord:
+        acknowledged = self._user.acknowledged
+        return SegmentRecord(
+            segment=self.owner.record.segment_highest + 1,
+            ledger=prepared.ledger.record.ledger,
+            home_epoch=self._home_epoch,
+            first_sequence=acknowledged.sequence_next,
+            owner_epoch=self.owner.record.epoch,
+            activated_us=self._user.now_us(),
+            append_time_us_before=acknowledged.append_time_us,
+            transaction_id_before=acknowledged.transaction_id,
+            size_bytes_before=acknowledged.size_bytes,
+        )

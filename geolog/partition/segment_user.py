@@ -1,0 +1,42 @@
+"""The owner of a partition as the code that opens its segments sees it."""
+
+from typing import Protocol
+
+from geolog.ledger.writing.ledger_writer import LedgerListener
+from geolog.partition.open_segment import OpenSegment
+from geolog.protocol.partition_state import PartitionState
+
+
+class SegmentUser(LedgerListener, Protocol):
+    """The owner whose entries are written to the segments."""
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether to stop writing."""
+        ...
+
+    @property
+    def has_sent(self) -> bool:
+        """Whether entries of the open ledger are not acknowledged yet."""
+        ...
+
+    @property
+    def acknowledged(self) -> PartitionState:
+        """The partition's state after all acknowledged entries."""
+        ...
+
+    def check_deadline(self) -> None:
+        """UnavailableError if an entry has waited too long."""
+        ...
+
+    def on_segment_open(self, segment: OpenSegment) -> None:
+        """Write unacknowledged entries to this segment, and go on there."""
+        ...
+
+    def now_us(self) -> int:
+        """Wall-clock time, not far ahead of the metadata store's."""
+        ...
+
+    def local_us(self) -> int:
+        """Wall-clock time of this host, not adjusted."""
+        ...
