@@ -10,9 +10,9 @@ from contextlib import aclosing
 import attrs
 
 from geolog.admin.cluster_access import ClusterAccess
-from geolog.partition.tail import PartitionEnd
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import FIRST_SEQUENCE, PartitionName, SegmentRecord
 
 

@@ -57,9 +57,10 @@ from geolog.metadata.seam import Freshness, Metadata
 from geolog.partition.read_back import BatchReadBack
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.stream_upkeep import StreamUpkeep
-from geolog.partition.tail import PartitionEnd, TailFinder
+from geolog.partition.tail import TailFinder
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
     WRITER_RETENTION_S,

@@ -13,7 +13,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
 from geolog.ledger.nodes.connection import AddSink, NodeConnection
 from geolog.ledger.nodes.node_pool import LinkUse, NodeLink
-from geolog.ledger.reading.ledger_reader import LedgerReader, TailView
+from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.ledger.recovery.ledger_recovery import _Round
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
@@ -33,6 +33,7 @@ from geolog.protocol.messages import Answer, ProbeAnswer
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.protocol.tail_view import TailView
 from geolog.wire.entry import EncodedEntry
 from sim.fakes.memory_metadata import MemoryMetadata
 from topology.errors import GeologError, NotEnoughNodesError

@@ -21,8 +21,8 @@ from geolog.client.reading.bounds import (
 from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until
 from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
-from geolog.partition.tail import PartitionEnd
 from geolog.protocol.ids import DLSN, EntryId
+from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import SegmentRecord
 from geolog.wire.batch import Columns
 from geolog.wire.entry import Entry, EntryKind

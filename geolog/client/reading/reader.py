@@ -33,7 +33,7 @@ from geolog.client.reading.record import Gap, Record, RecordBatch
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk
 from geolog.ledger.reading.ledger_reader import FetchedEntry
-from geolog.partition.tail import PartitionEnd
+from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from topology.errors import ClosedError, GeologError, InvalidArgumentError, TrimmedError
 

@@ -18,10 +18,11 @@ from geolog.ledger.ledger_metadata import (
     VersionedLedger,
 )
 from geolog.ledger.reading.ledger_reader import FetchedEntry, LedgerReader
-from geolog.partition.tail import PartitionEnd, TailFinder
+from geolog.partition.tail import TailFinder
 from geolog.protocol.asking_pace import AskingPace
 from geolog.protocol.ids import NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from topology.errors import (
     DamagedBytesError,

@@ -29,9 +29,9 @@ from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.reading.ledger_reader import FetchedEntry, Followed
 from geolog.ledger.reading.ledger_stream import LedgerStream
-from geolog.partition.tail import PartitionEnd
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import SegmentRecord
 from topology.errors import (
     DamagedBytesError,

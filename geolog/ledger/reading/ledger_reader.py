@@ -21,6 +21,7 @@ from geolog.ledger.replicas.replicas import SUSPECT_S, Replicas, SilentMemberErr
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
 from geolog.protocol.messages import Answer, ProbeAnswer, ReadAnswer
+from geolog.protocol.tail_view import TailView
 from geolog.wire.entry import Entry, EntryHeader, decode_entry
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
@@ -73,26 +74,6 @@ class Followed:
     lac: EntryId
     entries: list[FetchedEntry]
     is_fenced: bool
-
-
-@attrs.frozen
-class TailView:
-    """Result of a probe at the tail of a ledger that may still be written.
-
-    `lac`: the highest LAC that any member knows.
-    `end`: no entry from here up was ever acknowledged, because a blocking set of its write set
-    says ABSENT. None if too few members answered, or if the end lies beyond the entries probed.
-    `held_to`: up to here there is surely no end, because all entries were probed and some
-    member has the last one.
-    `is_taken`: some member knows of a fence or a higher epoch that the record does not mention,
-    so the ledger is, or was, being taken over.
-    """
-
-    lac: EntryId
-    end: EntryId | None
-    held_to: EntryId
-    is_taken: bool
-    silent_count: int
 
 
 class LedgerReader:

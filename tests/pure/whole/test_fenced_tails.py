@@ -9,11 +9,12 @@ import geolog
 from geolog.client.log import LogConfig
 from geolog.client.reading.scan import ReaderConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.ledger.reading.ledger_reader import LedgerReader, TailView
+from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.metadata.seam import Freshness
 from geolog.partition.tail import TailFinder
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.tail_view import TailView
 from tests.pure.whole.clusters import (
     STREAM,
     World,

@@ -1,0 +1,163 @@
+"""Ends that searches find in random histories, and proof that the checks can fail."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.owner_absence import OwnerLook, OwnerSeen
+from geolog.protocol.read_end import (
+    EndFound,
+    EndSearch,
+    Fail,
+    ReadLast,
+    Step,
+    _OpenTail,
+)
+from geolog.protocol.recovery_patience import PATIENCE_S
+from geolog.protocol.tail_view import TailView
+from tests.pure.protocol.read_end_history import EndHistory
+
+
+def played(seed: int, search: type[EndSearch] = EndSearch) -> EndHistory:
+    history = EndHistory(seed, search)
+    try:
+        history.run()
+    except AssertionError as broken:
+        broken.add_note(f"seed {seed}")
+        raise
+    return history
+
+
+def test_every_end_found_is_behind_what_was_acknowledged_and_before_what_may_vanish() -> None:
+    happened: Counter[str] = Counter()
+
+    for seed in range(20 * settings().max_examples):
+        happened.update(played(seed).happened)
+
+    assert sorted(happened) == [
+        "found an end in a completed segment",
+        "found an end in a partition without segments",
+        "found an end in a segment without an end",
+        "recovered after another's recovery",
+        "recovered from a dead owner",
+        "searched until all was calm",
+        "the end lay further on",
+    ]
+
+
+class TrustsTheList(EndSearch):
+    """Takes the last segment that a sync brought for the last there is."""
+
+    def _ask_whether_last(self, if_last: EndFound | ReadLast | Fail) -> Step:  # type: ignore[override]
+        return if_last
+
+
+class TrustsTheMembers(EndSearch):
+    """Takes the end that the members told, without reading the record again."""
+
+    def _judge_end(self, tail: _OpenTail, view: TailView) -> Step:
+        tail.end = tail.end or view.end
+        return self._wait_for_lac(tail, view)
+
+
+class TrustsReplacedMembers(EndSearch):
+    """Reads the record again, and minds only whether the ledger is CLOSED."""
+
+    def on_confirmed(self, found: LedgerRecord) -> Step:
+        self._open_tail.ledger = found
+        return super().on_confirmed(found)
+
+
+class TrustsTheLastLedger(EndSearch):
+    """Reads the record again, and minds only whether the members are the same."""
+
+    def on_confirmed(self, found: LedgerRecord) -> Step:
+        tail = self._open_tail
+        assert tail.view is not None
+        if found.fragments != tail.ledger.fragments:
+            return self._search_again()
+        tail.end = tail.view.end
+        return self._wait_for_lac(tail, tail.view)
+
+
+class WaitsForNoLac(EndSearch):
+    """Shows entries that may still vanish."""
+
+    def _wait_for_lac(self, tail: _OpenTail, view: TailView) -> Step:
+        if tail.end is not None:
+            return self._end_at(tail.ledger, tail.end)
+        return super()._wait_for_lac(tail, view)
+
+
+class LooksOnce(EndSearch):
+    """Fences by the word of a metadata leader that may be deposed."""
+
+    def on_owner(
+        self, look: OwnerLook, *, is_certain: bool, now_s: float, session_timeout_s: float
+    ) -> Step:
+        return super().on_owner(
+            look, is_certain=True, now_s=now_s, session_timeout_s=session_timeout_s
+        )
+
+
+class GivesNoGrace(EndSearch):
+    """Takes a lost session for a dead owner."""
+
+    def on_owner(
+        self, look: OwnerLook, *, is_certain: bool, now_s: float, session_timeout_s: float
+    ) -> Step:
+        is_missing = look.seen is OwnerSeen.MISSING
+        return super().on_owner(
+            OwnerLook(look.epoch, OwnerSeen.LEFT) if is_missing else look,
+            is_certain=is_certain,
+            now_s=now_s,
+            session_timeout_s=session_timeout_s,
+        )
+
+
+class HasNoPatience(EndSearch):
+    """Takes a ledger from another's recovery at once."""
+
+    def on_look(self, found: LedgerRecord, *, now_s: float) -> Step:
+        if found.state is LedgerState.IN_RECOVERY:
+            self._recoveries.on_recovery(found.ledger, found.epoch, now_s=now_s - PATIENCE_S)
+        return super().on_look(found, now_s=now_s)
+
+
+class WaitsForTheDead(EndSearch):
+    """Never looks whether anyone moves the LAC."""
+
+    def on_view(self, view: TailView, *, now_s: float) -> Step:
+        self._open_tail.view = view
+        return self._judge_end(self._open_tail, view)
+
+
+PLANTED: dict[type[EndSearch], str] = {
+    TrustsTheList: "was reached before the call",
+    TrustsTheMembers: "was reached before the call",
+    TrustsReplacedMembers: "was reached before the call",
+    TrustsTheLastLedger: "was reached before the call",
+    WaitsForNoLac: "entries are final",
+    LooksOnce: "fenced an owner that was there",
+    GivesNoGrace: "fenced an owner that was there",
+    HasNoPatience: "another's recovery got only",
+    WaitsForTheDead: "no end is found",
+}
+
+
+def seed_that_shows(search: type[EndSearch], broken_law: str) -> int | None:
+    for seed in range(10_000):
+        try:
+            played(seed, search)
+        except AssertionError as broken:
+            if broken_law not in str(broken):
+                raise
+            return seed
+    return None
+
+
+@pytest.mark.parametrize("search", PLANTED, ids=lambda search: search.__name__)
+def test_a_planted_bug_is_found(search: type[EndSearch]) -> None:
+    assert seed_that_shows(search, PLANTED[search]) is not None
