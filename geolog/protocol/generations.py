@@ -6,22 +6,40 @@ go where it went the first time: in another partition it would count as new, and
 hold it twice.
 
 Theory of operation. A session stamps everything it appends with the number of partitions that
-it goes by. It reads that number only once, at a moment before its first append when it owns all
-partitions. So of two sessions of one writer, the later took every partition after the earlier
-one's moment: it sees everything that the earlier appended, and its number is not lower. (If
-partitions were taken independently, two sessions could hold some partitions each, go by two
-numbers, and append side by side.)
+it goes by, which it reads when it opens. To open, it repeats a turn (`writer_opening`): fence
+every partition it knows, then read the number. It opens with n partitions when all n have
+taken its fence and the number is still n. Partitions have owners of their own, which change
+one at a time; no session needs to own anything.
+
+Claim: of two sessions of one writer that open, the one with the higher epoch sees everything
+that the other appended, and its number is not lower.
+
+- A partition takes one session per epoch (`writer_fence`), and both fenced partition 0. So
+  their epochs differ; let e < e' be those epochs, and n and n' the numbers.
+- Suppose n' < n. Then e read n before its last turn of fences. The number only grows, so this
+  was after e' had read n' for the last time, and so after e' had fenced partition 0. In its
+  last turn e fenced partition 0 again, and must have been refused. So n <= n'.
+- So e' fenced each partition of e. There, every batch of e comes before that fence in the log,
+  or is refused. The fence was answered with the state behind all of them.
+
+The second step needs the repeats. If e fenced only the new partitions in its last turn, it
+could open with partitions that e' never saw, and go on appending there. It also needs each
+repeat to be an entry of its own, acknowledged after it was asked for: an owner that lost
+partition 0 before e' fenced it, and does not know, would answer from memory that e still holds
+it. And the number must be read at least as new as the request.
+
+The third step needs fences that outlast their owner, as entries of the log do. All of it holds
+for as long as the partitions remember the writer (PROTOCOL S9).
 
 A generation is one number of partitions with the highest seq stamped with it in any partition.
 A seq at or below that highest, and above the highest of all smaller numbers, goes by that
 number: if the log has it at all, it was appended under it. A seq above all generations is in no
-partition, since earlier sessions can no longer have anything appended; it goes by the current
-number.
+partition, and earlier sessions can append nothing more; it goes by the current number.
 
 Invariant: once a seq is at or below the highest of any generation, its number stays the same. A
 later session adds only stamps of its own number, which is not below any generation's.
 
-Rules: PROTOCOL S8.
+Rules: PROTOCOL S8 and S20.
 """
 
 from collections.abc import Iterable

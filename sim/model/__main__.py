@@ -11,6 +11,7 @@ from random import Random
 
 from sim.model.search import Searched, search_all, walk
 from sim.model.shape import ModelShape
+from sim.model.state import State
 from topology.quorum import QuorumConfig
 
 _VIOLATION = 10
@@ -46,7 +47,7 @@ def _search(chosen: argparse.Namespace) -> Searched:
     def tell(depth: int, states_count: int) -> None:
         sys.stderr.write(f"depth {depth}, {states_count} states\n")
 
-    return search_all(shape, depth_max=chosen.depth, on_depth=tell)
+    return search_all(State.first(shape), depth_max=chosen.depth, on_depth=tell)
 
 
 def draw_shape(rng: Random) -> ModelShape:
@@ -72,22 +73,22 @@ def draw_shape(rng: Random) -> ModelShape:
 
 
 def _walk_all(chosen: argparse.Namespace) -> Searched:
-    states_count = depth = recovered_count = 0
+    states_count = depth = goals_count = 0
     for seed in range(chosen.seed, chosen.seed + chosen.walks):
         shape = draw_shape(Random(f"{seed}/shape"))
-        walked = walk(shape, seed, steps_max=_WALK_STEPS_MAX)
+        walked = walk(State.first(shape), seed, steps_max=_WALK_STEPS_MAX)
         if walked.broken:
             sys.stdout.write(f"seed {seed}: {shape}\n")
             return walked
         states_count += walked.states_count
         depth = max(depth, walked.depth)
-        recovered_count += walked.recovered_count
+        goals_count += walked.goals_count
     return Searched(
         states_count=states_count,
         steps_count=states_count,
         depth=depth,
         is_closed=False,
-        recovered_count=recovered_count,
+        goals_count=goals_count,
     )
 
 
@@ -101,7 +102,7 @@ def main() -> int:
         return _VIOLATION
     end = "closed: all states were seen" if searched.is_closed else "not closed"
     sys.stdout.write(
-        f"{searched.states_count} states ({searched.recovered_count} with a ledger recovered),"
+        f"{searched.states_count} states ({searched.goals_count} with a ledger recovered),"
         f" {searched.steps_count} steps, depth {searched.depth}, {end}; no law is broken\n"
     )
     return 0

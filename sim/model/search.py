@@ -1,13 +1,12 @@
 """Search for a state that a law forbids: through all states, or along random walks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from random import Random
+from typing import Protocol, Self, TypeVar
 
 import attrs
 
 from sim.model.node import LawBrokenError
-from sim.model.shape import ModelShape
-from sim.model.state import State
 
 _RARE = ("owner closes", "stay", "takes the ledger")
 """Endings of steps after which little can happen: walks rarely take these."""
@@ -24,10 +23,10 @@ class Searched:
     """Steps of the longest path that was needed, or taken."""
     is_closed: bool
     """Whether all states have been seen."""
-    recovered_count: int = 0
-    """States in which a recoverer has closed the ledger with an entry in it.
+    goals_count: int = 0
+    """States in which the search has reached its goal.
 
-    A search without any has not reached its purpose, even if it is closed.
+    A search without any proves nothing, even if it is closed.
     """
     broken: str = ""
     """The law that a state broke, and how."""
@@ -35,8 +34,34 @@ class Searched:
     """The steps from the first state to that state."""
 
 
+class ModelState(Protocol):
+    """A state of a model; each step makes a new one."""
+
+    @property
+    def is_goal(self) -> bool:
+        """Whether what the model is about has happened."""
+
+    def digest(self) -> Hashable:
+        """Equal for states from which the same can follow."""
+
+    def steps(self) -> Iterable[tuple[str, Callable[[], Self]]]:
+        """All possible next steps: words for each, and a function that makes the next state.
+
+        That function raises LawBrokenError if the step itself breaks a law.
+        """
+
+    def settled(self) -> Self:
+        """The same state without what can change nothing any more."""
+
+    def check(self) -> None:
+        """Raise LawBrokenError if the state breaks a law."""
+
+
+SomeState = TypeVar("SomeState", bound=ModelState)
+
+
 def search_all(
-    shape: ModelShape,
+    first: SomeState,
     *,
     depth_max: int | None = None,
     on_depth: Callable[[int, int], None] = lambda _depth, _states: None,
@@ -45,20 +70,18 @@ def search_all(
 
     `on_depth` is called for each finished depth, with the number of states so far.
     """
-    symmetries = shape.symmetries()
-    first = State.first(shape)
-    root = first.digest(symmetries)
-    came_from: dict[bytes, tuple[bytes, str]] = {root: (b"", "")}
+    root = first.digest()
+    came_from: dict[Hashable, tuple[Hashable, str]] = {root: ((), "")}
     level = [(root, first)]
-    depth = steps_count = recovered_count = 0
+    depth = steps_count = goals_count = 0
     while level and depth != depth_max:
-        behind: list[tuple[bytes, State]] = []
+        behind: list[tuple[Hashable, SomeState]] = []
         for digest, state in level:
             for words, make in state.steps():
                 steps_count += 1
                 try:
                     found = make().settled()
-                    key = found.digest(symmetries)
+                    key = found.digest()
                     if key in came_from:
                         continue
                     found.check()
@@ -69,12 +92,12 @@ def search_all(
                         steps_count=steps_count,
                         depth=depth + 1,
                         is_closed=False,
-                        recovered_count=recovered_count,
+                        goals_count=goals_count,
                         broken=str(error),
                         way=way,
                     )
                 came_from[key] = digest, words
-                recovered_count += found.is_recovered
+                goals_count += found.is_goal
                 behind.append((key, found))
         level = behind
         if level:
@@ -85,16 +108,15 @@ def search_all(
         steps_count=steps_count,
         depth=depth,
         is_closed=not level,
-        recovered_count=recovered_count,
+        goals_count=goals_count,
     )
 
 
-def walk(shape: ModelShape, seed: int, *, steps_max: int) -> Searched:
+def walk(state: SomeState, seed: int, *, steps_max: int) -> Searched:
     """Take one random path until nothing more can happen, or for this many steps."""
     rng = Random(seed)
-    state = State.first(shape)
     way: list[str] = []
-    recovered_count = 0
+    goals_count = 0
     while len(way) < steps_max and (steps := list(state.steps())):
         weights = [0.1 if words.endswith(_RARE) else 1.0 for words, _ in steps]
         [(words, make)] = rng.choices(steps, weights)
@@ -103,27 +125,27 @@ def walk(shape: ModelShape, seed: int, *, steps_max: int) -> Searched:
             state = make().settled()
             state.check()
         except LawBrokenError as error:
-            walked = _walked(way, recovered_count, is_closed=False)
+            walked = _walked(way, goals_count, is_closed=False)
             return attrs.evolve(walked, broken=str(error), way=tuple(way))
-        recovered_count += state.is_recovered
-    return _walked(way, recovered_count, is_closed=len(way) < steps_max)
+        goals_count += state.is_goal
+    return _walked(way, goals_count, is_closed=len(way) < steps_max)
 
 
-def _walked(way: list[str], recovered_count: int, *, is_closed: bool) -> Searched:
+def _walked(way: list[str], goals_count: int, *, is_closed: bool) -> Searched:
     return Searched(
         states_count=len(way) + 1,
         steps_count=len(way),
         depth=len(way),
         is_closed=is_closed,
-        recovered_count=recovered_count,
+        goals_count=goals_count,
     )
 
 
-def _way(came_from: dict[bytes, tuple[bytes, str]], digest: bytes) -> list[str]:
+def _way(came_from: dict[Hashable, tuple[Hashable, str]], digest: Hashable) -> list[str]:
     """The steps from the first state to this one."""
     way: list[str] = []
     while True:
         digest, words = came_from[digest]
-        if not digest:
+        if not words:
             return way[::-1]
         way.append(words)

@@ -23,8 +23,8 @@ Some orders are left out, because another order leads to the same states:
 
 import hashlib
 import marshal
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 
 import attrs
 
@@ -36,6 +36,7 @@ from sim.model.node import LawBrokenError, ModelNode, Packet, renamed
 from sim.model.shape import FIRST_EPOCH, ModelShape
 
 _REQUESTS = frozenset({"add", "fence", "read", "push-lac"})
+_symmetries = lru_cache(ModelShape.symmetries)
 _MARSHAL_VERSION = 2  # The last protocol without references: equal values give equal bytes.
 
 
@@ -63,9 +64,9 @@ class State:
             shape.record(),
         )
 
-    def digest(self, symmetries: Sequence[tuple[int, ...]]) -> bytes:
+    def digest(self) -> bytes:
         """Equal for equal states, also if equal nodes are renamed."""
-        return min(self._digest(names) for names in symmetries)
+        return min(self._digest(names) for names in _symmetries(self.shape))
 
     def _digest(self, names: tuple[int, ...]) -> bytes:
         last = self.record.last_entry
@@ -114,7 +115,7 @@ class State:
             self._check_ack_set(entry, f"is in a ledger closed at {last}")
 
     @property
-    def is_recovered(self) -> bool:
+    def is_goal(self) -> bool:
         """Whether a recoverer has closed the ledger, with an entry in it."""
         last = self.record.last_entry
         return self.record.epoch > FIRST_EPOCH and last is not None and last >= 0
