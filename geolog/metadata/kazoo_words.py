@@ -50,7 +50,7 @@ def transaction(client: KazooClient, operations: list[Operation]) -> Transaction
             case Delete(path, version):
                 transaction.delete(path, _ANY_VERSION if version is None else version)
             case Check(path, version):
-                transaction.check(path, version)
+                transaction.check(path, _ANY_VERSION if version is None else version)
             case _:
                 assert_never(operation)
     return transaction

@@ -51,7 +51,8 @@ def check_operations(operations: list[Operation]) -> None:
                 _check_version(operation.path, version)
                 size_bytes += len(data)
             case Check(version=version):
-                _check_version(operation.path, version)
+                if version is not None:
+                    _check_version(operation.path, version)
             case Delete(path=path, version=version):
                 if path == "/":
                     raise InvalidArgumentError("/ cannot be deleted")

@@ -151,10 +151,10 @@ class Delete:
 
 @attrs.frozen
 class Check:
-    """Do nothing, but fail the whole multi unless the node is at `version`."""
+    """Do nothing, but fail the whole multi unless the node is at `version` (None: any)."""
 
     path: str
-    version: int
+    version: int | None = None
 
 
 Operation = Create | Put | Delete | Check

@@ -187,7 +187,7 @@ class _Draft:
         return path
 
     def _delete(self, path: str, version: int | None) -> None:
-        node = self._node(path) if version is None else self._at_version(path, version)
+        node = self._at_version(path, version)
         if node.children:
             raise NotEmptyError(f"{path} has {len(node.children)} children")
         parent_path = parent_of(path)
@@ -203,9 +203,9 @@ class _Draft:
             NodeChange(ChangeKind.CHILDREN, parent_path),
         ]
 
-    def _at_version(self, path: str, version: int) -> MetadataNode:
+    def _at_version(self, path: str, version: int | None) -> MetadataNode:
         node = self._node(path)
-        if node.version != version:
+        if version is not None and node.version != version:
             raise BadVersionError(f"{path} is at version {node.version}, not {version}")
         return node
 

@@ -31,7 +31,7 @@ def an_operation(rng: Random) -> Operation:
         Create(path, is_ephemeral=rng.random() < 0.5),
         Put(path, rng.randbytes(3), version),
         Delete(path, rng.choice((None, version))),
-        Check(path, version),
+        Check(path, rng.choice((None, version))),
     )
     return rng.choice(kinds)
 

@@ -91,7 +91,7 @@ operations: st.SearchStrategy[Operation] = st.one_of(
     st.builds(Delete, paths),
     st.builds(Delete, paths, versions),
     st.builds(Put, paths, bytes_few, versions),
-    st.builds(Check, paths, versions),
+    st.builds(Check, paths, versions | st.none()),
 )
 single = st.lists(operations, min_size=1, max_size=1)
 kinds: dict[str, st.SearchStrategy[Step]] = {
