@@ -1,40 +1,38 @@
 """The owner of a partition in metadata: a record whose epoch only rises.
 
-A new owner raises the epoch by compare-and-set, and shows that it is alive by an ephemeral
-node. The node disappears with the session that made it; the owner makes it again in the next
-session. An owner that leaves deletes the node and clears its record, so that nobody waits for
-it to come back. A partition that was sealed, or whose stream is being deleted, never has an
-owner again.
+A new owner raises the epoch by compare-and-set, and names the ephemeral node that shows that
+its process is alive (`ProcessPresence`). That node must exist in the same step, so no record
+names one that was never there. An owner that leaves clears its record, so that nobody waits for
+it to come back; the node stays, for the other owners of the process. A partition that was
+sealed, or whose stream is being deleted, never has an owner again.
 
 Rules: PROTOCOL M2, O1, O9, O13 and O14.
 """
 
-import itertools
 from collections.abc import Sequence
-from enum import Enum
 from functools import partial
 from typing import Protocol
 
 import attrs
 import trio
 
-from geolog.background import all_of
+from geolog.background import both
+from geolog.catalog.process_presence import ask_time
 from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.rules import parent_of
 from geolog.metadata.seam import (
     BadVersionError,
-    Create,
-    Delete,
+    Check,
     Freshness,
     Metadata,
-    NodeExistsError,
     NoNodeError,
-    Operation,
     Put,
 )
 from geolog.protocol.ids import Epoch
 from geolog.protocol.owner_absence import OwnerLook, OwnerSeen
-from geolog.protocol.stream_state import OwnerRecord, PartitionName
+from geolog.protocol.stream_state import OwnerRecord, PartitionName, StreamRecord
 from topology.errors import (
     FencedError,
     GeologError,
@@ -50,8 +48,6 @@ class VersionedOwner:
 
     record: OwnerRecord
     version: int
-    shown_in: int = attrs.field(default=0, eq=False)
-    """The session that made the owner's node; 0 if not known. Set only by a takeover."""
 
 
 @attrs.frozen
@@ -60,13 +56,31 @@ class OwnerClaim:
 
     name: PartitionName
     record: OwnerRecord
-    """The owner record if the claim succeeds."""
-    mark: bytes
-    """The content of the owner's node then; unique among the claims of this process."""
+    """The owner record if the claim succeeds; its `claim_id` is the claim's own."""
 
 
-class ClaimListener(Protocol):
-    """Hears of each claim before metadata does, so that no outcome of a claim is forgotten."""
+class Claimant(Protocol):
+    """A process that claims partitions.
+
+    It hears of each claim before metadata does, so that no outcome of a claim is forgotten.
+    """
+
+    @property
+    def presence(self) -> str:
+        """The path of the node that shows that the process is alive."""
+        ...
+
+    async def be_present(self) -> None:
+        """Make that node, unless it exists in the current session."""
+        ...
+
+    def on_absent(self) -> None:
+        """That node may have disappeared."""
+        ...
+
+    def new_claim_id(self) -> str:
+        """An id that no other claim of any process has."""
+        ...
 
     def on_claimed(self, claim: OwnerClaim) -> None:
         """The claim is about to be sent; exactly one of the other calls follows."""
@@ -85,39 +99,12 @@ class ClaimListener(Protocol):
         ...
 
 
-class NoClaimListener:
-    """Forgets claims: their traces in metadata disappear with the session."""
-
-    def on_claimed(self, claim: OwnerClaim) -> None:
-        """Do nothing."""
-
-    def on_taken(self, claim: OwnerClaim, owner: "VersionedOwner") -> None:
-        """Do nothing."""
-
-    def on_refused(self, claim: OwnerClaim) -> None:
-        """Do nothing."""
-
-    def on_in_doubt(self, claim: OwnerClaim) -> None:
-        """Do nothing."""
-
-
-class Revival(Enum):
-    """Outcome of showing an owner in a new session."""
-
-    SHOWN = "shown"
-    FAILED = "failed"
-    """It failed, or the outcome is unknown: ask again."""
-    NOWHERE = "nowhere"
-    """There is no place for its node: the stream may be gone."""
-
-
 class PartitionOwners:
     """The owners of one cluster's partitions."""
 
     def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
         self._metadata = metadata
         self._paths = paths
-        self._takes = itertools.count(1)
 
     async def read(
         self,
@@ -170,10 +157,10 @@ class PartitionOwners:
         return None if found.epoch == owner.epoch else no_owner(name, found)
 
     async def is_owner_alive(self, owner: OwnerRecord) -> bool:
-        """Whether the owner's session is alive, as far as metadata knows."""
-        if not owner.session:
+        """Whether the owner's process is alive, as far as metadata knows."""
+        if not owner.presence:
             return False
-        found = await self._metadata.find(owner.session, freshness=Freshness.LATEST)
+        found = await self._metadata.find(owner.presence, freshness=Freshness.LATEST)
         return found is not None
 
     async def look_for_owner(
@@ -181,148 +168,105 @@ class PartitionOwners:
     ) -> OwnerLook:
         """The current owner's epoch, and whether the owner is there. NoSuchStreamError."""
         owner = (await self.read(name, freshness=freshness)).record
-        if not owner.session:
+        if not owner.presence:
             return OwnerLook(owner.epoch, OwnerSeen.LEFT)
         # The reads below are at least as new as the owner record.
-        if await self._metadata.find(owner.session) is not None:
+        if await self._metadata.find(owner.presence) is not None:
             return OwnerLook(owner.epoch, OwnerSeen.ALIVE)
-        beside = await self._metadata.find(self._paths.sessions(name))
-        changes_count = 0 if beside is None else beside.children_changes
+        folder = await self._metadata.find(parent_of(owner.presence))
+        changes_count = 0 if folder is None else folder.children_changes
         return OwnerLook(owner.epoch, OwnerSeen.MISSING, changes_count)
 
     async def take_ownership(
-        self, name: PartitionName, who: str, claims: ClaimListener | None = None
+        self, name: PartitionName, who: str, claimant: Claimant
     ) -> VersionedOwner:
-        """Become the owner: take the next epoch by compare-and-set, with an ephemeral node.
+        """Become the owner: take the next epoch by compare-and-set.
 
-        SealedError, NoSuchStreamError. `claims` is told of every claim, however this ends.
+        SealedError, NoSuchStreamError. `claimant` is told of every claim, however this ends.
         """
-        claims = NoClaimListener() if claims is None else claims
+        owner = self._paths.owner(name)
         while True:
-            read = await self.read_latest(name)
+            read, _ = await both(partial(self.read_latest, name), claimant.be_present)
             if read.record.is_sealed or read.record.is_deleted:
                 raise no_owner(name, read.record)
-            epoch = Epoch(read.record.epoch + 1)
-            node = self._paths.session(name, epoch)
-            taken = attrs.evolve(read.record, epoch=epoch, owner=who, session=node)
-            claim = OwnerClaim(name, taken, f"{who} {next(self._takes)}".encode())
-            session = self._metadata.session_id
-            claims.on_claimed(claim)
+            taken = attrs.evolve(
+                read.record,
+                epoch=Epoch(read.record.epoch + 1),
+                owner=who,
+                presence=claimant.presence,
+                claim_id=claimant.new_claim_id(),
+            )
+            claim = OwnerClaim(name, taken)
+            claimant.on_claimed(claim)
             try:
                 _, version = await self._metadata.multi(
-                    [
-                        Create(node, claim.mark, is_ephemeral=True),
-                        Put(self._paths.owner(name), seal_document(taken), read.version),
-                    ]
+                    [Check(claimant.presence), Put(owner, seal_document(taken), read.version)]
                 )
-            except (BadVersionError, NodeExistsError, NoNodeError):
-                # Another process took that epoch: try the next. Or the stream is gone.
-                claims.on_refused(claim)
+            except BadVersionError:
+                claimant.on_refused(claim)  # Another process took that epoch: try the next.
+                continue
+            except NoNodeError:
+                # The process's node went with its session. Or the stream is gone: the next
+                # read says so.
+                claimant.on_refused(claim)
+                claimant.on_absent()
                 continue
             except OutcomeUnknownError:
-                # The epoch may be ours, or that of another writer of this process, whose record
-                # would look the same. Taking one more epoch costs nothing.
-                claims.on_in_doubt(claim)
+                # The epoch may be this claim's. Taking one more epoch costs nothing.
+                claimant.on_in_doubt(claim)
                 continue
             except BaseException:
-                claims.on_in_doubt(claim)
+                claimant.on_in_doubt(claim)
                 raise
             assert isinstance(version, int)
-            # A session's requests are never carried out after the next session has begun.
-            is_known = self._metadata.session_id == session
-            owner = VersionedOwner(taken, version, session if is_known else 0)
-            claims.on_taken(claim, owner)
-            return owner
+            taken_owner = VersionedOwner(taken, version)
+            claimant.on_taken(claim, taken_owner)
+            return taken_owner
 
     async def release_claim(self, claim: OwnerClaim) -> None:
-        """Leave if the claim succeeded. Its mark tells it from other claims of this process.
+        """Leave if the claim succeeded. NoSuchStreamError.
 
         The answer comes after the claim's outcome: metadata answers in the order of requests,
-        and never carries out a session's requests once the next session has begun. If the
-        claim's node disappeared with its session, there is nothing to do: readers do not wait
-        for it. NoSuchStreamError.
+        and never carries out a session's requests once the next session has begun.
         """
-        node = claim.record.session
-        found = await self._metadata.find(node, freshness=Freshness.CERTAIN)
-        if found is not None and found.data == claim.mark:
-            await self.release_ownership(claim.name, await self.read_latest(claim.name), node)
+        found = await self.read(claim.name, freshness=Freshness.CERTAIN)
+        if found.record.claim_id == claim.record.claim_id:
+            await self.release_ownership(claim.name, found)
 
-    async def revive_sessions(self, owners: Sequence[OwnerRecord]) -> list[Revival]:
-        """Show in this session that these owners are alive; the outcome for each.
+    async def release_ownership(self, name: PartitionName, owner: VersionedOwner) -> None:
+        """Leave, and record it, so that nobody waits for the process to come back.
 
-        Usually one request for all; one for each if an older session has left a node, or the
-        answer to an earlier request was lost.
+        Touches nothing of other owners. NoSuchStreamError.
         """
-        try:
-            await self._metadata.multi(
-                [
-                    Create(owner.session, owner.owner.encode(), is_ephemeral=True)
-                    for owner in owners
-                ]
-            )
-        except (NodeExistsError, NoNodeError):
-            return await all_of([partial(self.revive_session, owner) for owner in owners])
-        return [Revival.SHOWN] * len(owners)
-
-    async def revive_session(self, owner: OwnerRecord) -> Revival:
-        """Show in this session that one owner is alive.
-
-        A node of an older session, which will disappear with it, is replaced in one step, so
-        readers never miss it. It is this owner's: nobody else ever has its epoch.
-        """
-        node = owner.session
-        creates: list[Operation] = [Create(node, owner.owner.encode(), is_ephemeral=True)]
-        try:
-            found = await self._metadata.find(node)
-            if found is not None and found.session_id == self._metadata.session_id:
-                return Revival.SHOWN
-            leftovers: list[Operation] = [] if found is None else [Delete(node)]
-            await self._metadata.multi([*leftovers, *creates])
-        except NoNodeError:
-            return Revival.NOWHERE
-        except GeologError:
-            return Revival.FAILED
-        return Revival.SHOWN
-
-    async def ask_time(self, owner: OwnerRecord) -> bool:
-        """Write to the owner's node, so that the answer tells the metadata store's time.
-
-        Returns whether it does; False if there is no such node, e.g. after a lost session.
-        """
-        stored = await self._metadata.find(owner.session)
-        if stored is None:
-            return False
-        await self._metadata.put(owner.session, stored.data, stored.version)
-        return True
-
-    async def release_ownership(
-        self, name: PartitionName, owner: VersionedOwner, node: str | None = None
-    ) -> None:
-        """Leave, and record it, so that nobody waits for the session to expire.
-
-        Touches nothing of other owners. `node`: the leaving owner's node, if `owner` may be the
-        record of a later owner. NoSuchStreamError.
-        """
-        node = owner.record.session if node is None else node
-        found, is_shown = owner, True
-        while True:
-            says: list[Operation] = []
-            if found.record.session == node:
-                left = attrs.evolve(found.record, session="")
-                says = [Put(self._paths.owner(name), seal_document(left), found.version)]
-            hides: list[Operation] = [Delete(node)] if is_shown else []
-            if not says and not hides:
-                return
+        found = owner
+        while found.record.claim_id == owner.record.claim_id and found.record.presence:
+            left = attrs.evolve(found.record, presence="")
             try:
-                await self._metadata.multi([*says, *hides])
+                await self._metadata.put(
+                    self._paths.owner(name), seal_document(left), found.version
+                )
             except BadVersionError:
                 found = await self.read_latest(name)
             except NoNodeError:
-                if not is_shown:
-                    return  # The stream is gone.
-                is_shown = False  # It disappeared with its session.
+                return  # The stream is gone.
             else:
                 return
+
+    async def ask_time(self, owner: OwnerRecord) -> bool:
+        """Ask for the metadata store's time, as an owner; whether it was told."""
+        return await ask_time(self._metadata, owner.presence)
+
+    async def possibly_lost(self, names: Sequence[PartitionName]) -> list[PartitionName]:
+        """Those whose stream is gone, sealed or being deleted; one read for each stream."""
+        streams = sorted({name.stream for name in names})
+        paths = [self._paths.stream(stream) for stream in streams]
+        usable = set()
+        for path, stored in zip(paths, await find_all(self._metadata, paths), strict=True):
+            if stored is not None:
+                record = open_document(stored.data, StreamRecord, path=path)
+                if not record.is_sealed and not record.is_incomplete:
+                    usable.add((record.name, record.life))
+        return [name for name in names if (name.stream, name.life) not in usable]
 
     # Taking a partition from its owner, for good.
 
@@ -363,7 +307,8 @@ class PartitionOwners:
                 read.record,
                 epoch=Epoch(read.record.epoch + 1),
                 owner=why,
-                session="",
+                presence="",
+                claim_id="",
                 is_sealed=is_sealed or read.record.is_sealed,
                 is_deleted=is_deleted,
             )

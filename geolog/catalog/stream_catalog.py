@@ -123,7 +123,6 @@ class StreamCatalog:
             Create(self._paths.partition(partition)),
             Create(self._paths.owner(partition), seal_document(OwnerRecord())),
             Create(self._paths.trim(partition), seal_document(TrimRecord())),
-            Create(self._paths.sessions(partition)),
             Create(self._paths.segments(partition)),
         ]
 

@@ -44,15 +44,14 @@ async def open_log(
     of each of them. None: not known.
     """
     config = config or LogConfig()
-    queue = RepairQueue(metadata, ClusterPaths(cluster), now_us=now_us)
+    paths = ClusterPaths(cluster)
+    queue = RepairQueue(metadata, paths, now_us=now_us)
     async with (
         open_node_pool(
             transport=transport, metadata=metadata, cluster=cluster, rng=rng, config=config.pool
         ) as pool,
         open_repair_reporter(queue) as repairs,
-        open_shown_owners(
-            metadata, PartitionOwners(metadata, ClusterPaths(cluster)), rng
-        ) as owners,
+        open_shown_owners(metadata, paths, PartitionOwners(metadata, paths), rng) as owners,
     ):
         log = Log(
             metadata=metadata,

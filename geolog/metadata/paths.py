@@ -8,12 +8,19 @@ import re
 
 import attrs
 
-from geolog.protocol.ids import Epoch, InstanceId, LedgerId
+from geolog.protocol.ids import InstanceId, LedgerId, ProcessId
 from geolog.protocol.stream_state import PartitionName, StreamName
 from topology.errors import InvalidArgumentError
 
 BUCKET_COUNT_MAX = 1000
 """Maximum number of ledgers, or segments, in one bucket."""
+
+PRESENCE_FOLDER_DIGITS = 3
+"""Processes with the same first digits share a folder: there are at most 4,096 folders.
+
+A folder counts how often its processes came and went, which readers use to tell whether one of
+them was back in between (PROTOCOL R5). So few processes should share one.
+"""
 
 CLUSTERS_PARENT = "/geolog"
 """Root of everything of geolog, with a node for each cluster."""
@@ -125,6 +132,15 @@ class ClusterPaths:
         return f"{self.repair_bucket(ledger)}/{ledger:012d}"
 
     @property
+    def presences(self) -> str:
+        """Parent of the folders of the nodes that show which processes are alive."""
+        return f"{self.root}/processes"
+
+    def presence(self, process: ProcessId) -> str:
+        """The ephemeral node that shows that one process is alive."""
+        return f"{self.presences}/{process[:PRESENCE_FOLDER_DIGITS]}/{process}"
+
+    @property
     def streams(self) -> str:
         """Parent of the namespaces."""
         return f"{self.root}/streams"
@@ -152,14 +168,6 @@ class ClusterPaths:
     def trim(self, name: PartitionName) -> str:
         """The record of where a partition begins."""
         return f"{self.partition(name)}/trim"
-
-    def sessions(self, name: PartitionName) -> str:
-        """Parent of the ephemeral nodes of a partition's owners."""
-        return f"{self.partition(name)}/sessions"
-
-    def session(self, name: PartitionName, epoch: Epoch) -> str:
-        """The ephemeral node that exists as long as the owner of that epoch."""
-        return f"{self.sessions(name)}/{epoch:012d}"
 
     def segments(self, name: PartitionName) -> str:
         """Parent of the buckets of a partition's segments."""

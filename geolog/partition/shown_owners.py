@@ -1,36 +1,43 @@
-"""Keeping the owners of this process visible in metadata, in each session, until they leave.
+"""Keeping this process visible in metadata, in each session, and giving back what it left.
 
 `OwnerPresence` decides; this shell sends the requests and reports the answers. It lives as long
-as the process's log. An owner is shown from the moment it has taken its partition, also during
-the recovery; an owner that could not leave in metadata before its block ended leaves later. It
-hears of each claim of a partition before metadata does. A claim whose answer was lost, or which
-nobody awaits any more, may have succeeded, and an owner that nobody remembers would keep
-readers waiting for as long as the process lives.
+as the process's log. The process is shown from its first claim of a partition on; an owner that
+could not leave in metadata before its block ended leaves later. The shell hears of each claim
+before metadata does. A claim whose answer was lost, or which nobody awaits any more, may have
+succeeded, and an owner that nobody remembers would keep readers waiting for as long as the
+process lives.
 
 Rules: PROTOCOL O12, O13 and O14.
 """
 
+import itertools
 import logging
 import math
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import assert_never
 
 import attrs
 import trio
 
-from geolog.background import open_background
-from geolog.catalog.partition_owners import (
-    OwnerClaim,
-    PartitionOwners,
-    Revival,
-    VersionedOwner,
-)
+from geolog.background import all_of, open_background
+from geolog.catalog.partition_owners import OwnerClaim, PartitionOwners, VersionedOwner
+from geolog.catalog.process_presence import ProcessPresence
+from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata, SessionState
-from geolog.protocol.owner_presence import Ask, OwnerPresence, Release, Show
+from geolog.protocol.ids import ProcessId
+from geolog.protocol.owner_presence import (
+    NO_SESSION,
+    Ask,
+    Confirm,
+    OwnerPresence,
+    Release,
+    Show,
+)
 from geolog.protocol.stream_state import OwnerRecord, PartitionName
-from topology.errors import GeologError, NoSuchStreamError
+from topology.errors import GeologError, NoSuchStreamError, OutcomeUnknownError
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +52,8 @@ class _Shown:
     """An owner of this process, or a claim that may have made one."""
 
     claim: OwnerClaim
+    claimed_in: int
+    """The session that was current when the claim was sent."""
     owner: VersionedOwner | None = None
     """None until the claim is known to have succeeded."""
     on_deposed: Callable[[GeologError], None] | None = None
@@ -56,18 +65,26 @@ class _Shown:
 class ShownOwners:
     """The owners of one process; `open_shown_owners` makes it."""
 
-    def __init__(self, metadata: Metadata, owners: PartitionOwners, rng: random.Random) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        paths: ClusterPaths,
+        owners: PartitionOwners,
+        rng: random.Random,
+    ) -> None:
         self._metadata = metadata
         self._owners = owners
+        self._process = ProcessId(f"{rng.getrandbits(64):016x}")
+        self._node = ProcessPresence(metadata, paths, self._process)
+        self._showing = trio.Lock()
+        self._claim_counts = itertools.count(1)
         self._core = OwnerPresence(rng)
         self._shown: dict[str, _Shown] = {}
-        """Keyed by the mark of the claim."""
-        self._taken: dict[str, _Shown] = {}
-        """Those that have taken their partition, keyed by their node."""
+        """Keyed by the id of the claim."""
         self._wake = trio.Event()
 
     def __repr__(self) -> str:
-        return f"ShownOwners({self._core!r})"
+        return f"ShownOwners({self._process}, {self._core!r})"
 
     async def take(self, name: PartitionName, who: str) -> VersionedOwner:
         """Become the owner, and show it from now on, until it is released.
@@ -76,19 +93,53 @@ class ShownOwners:
         """
         return await self._owners.take_ownership(name, who, self)
 
+    # The process and its node.
+
+    @property
+    def presence(self) -> str:
+        """The path of the node that shows that this process is alive."""
+        return self._node.path
+
+    async def be_present(self) -> None:
+        """Make the node, unless it exists in the current session. Raises why it cannot."""
+        self._core.on_wanted()
+        while self._core.is_hidden(self._metadata.session_id):
+            with suppress(OutcomeUnknownError):
+                await self._show()
+
+    async def _show(self) -> None:
+        async with self._showing:
+            session = self._metadata.session_id
+            if not self._core.is_hidden(session):
+                return  # Made while this waited for its turn.
+            await self._node.show()
+            # If the session changed meanwhile, it is not known in which the node was made.
+            if self._metadata.session_id == session:
+                self._core.on_shown(session)
+                self._wake.set()
+
+    def on_absent(self) -> None:
+        """Look again whether the node exists."""
+        self._core.on_absent()
+
+    def new_claim_id(self) -> str:
+        """An id for a claim: that of this process, and a count."""
+        return f"{self._process} {next(self._claim_counts)}"
+
     # Outcomes of the claims of this process.
 
     def on_claimed(self, claim: OwnerClaim) -> None:
         """Remember the claim before metadata has it."""
-        self._shown[_key(claim)] = _Shown(claim)
+        self._shown[_key(claim)] = _Shown(claim, self._metadata.session_id)
         self._core.on_claimed(_key(claim))
 
     def on_taken(self, claim: OwnerClaim, owner: VersionedOwner) -> None:
         """Show this owner from now on."""
         shown = self._shown[_key(claim)]
         shown.owner = owner
-        self._taken[owner.record.session] = shown
-        self._core.on_taken(_key(claim), owner.shown_in)
+        # A session's requests are never carried out after the next session has begun.
+        is_known = self._metadata.session_id == shown.claimed_in
+        self._core.on_taken(_key(claim), shown.claimed_in if is_known else NO_SESSION)
         self._wake.set()
 
     def on_refused(self, claim: OwnerClaim) -> None:
@@ -107,7 +158,7 @@ class ShownOwners:
         self, owner: OwnerRecord, on_deposed: Callable[[GeologError], None]
     ) -> None:
         """Register a callback: it is called once if this owner proves to be deposed."""
-        shown = self._taken.get(owner.session)
+        shown = self._shown.get(owner.claim_id)
         if shown is None:
             return
         shown.on_deposed = on_deposed
@@ -116,7 +167,7 @@ class ShownOwners:
 
     def release_nowait(self, owner: VersionedOwner) -> None:
         """Record that this owner has left; does nothing if it is already released."""
-        shown = self._taken.get(owner.record.session)
+        shown = self._shown.get(owner.record.claim_id)
         if shown is not None:
             shown.owner = owner
             self._core.on_left(_key(shown.claim))
@@ -124,7 +175,7 @@ class ShownOwners:
 
     async def release(self, owner: VersionedOwner) -> None:
         """Record that this owner has left, and wait for metadata; the caller bounds that."""
-        shown = self._taken.get(owner.record.session)
+        shown = self._shown.get(owner.record.claim_id)
         if shown is not None:
             self.release_nowait(owner)
             await shown.released.wait()
@@ -143,7 +194,7 @@ class ShownOwners:
                     await self._wake.wait()
 
     def _next_look_s(self) -> float:
-        if not self._shown:
+        if not self._core.is_wanted:
             return math.inf
         look_s = min(_LOOK_S_MAX, self._metadata.session_timeout_s / _LOOKS_PER_TIMEOUT)
         next_s = trio.current_time() + look_s
@@ -161,46 +212,55 @@ class ShownOwners:
 
     async def _perform(self, ask: Ask, session: int) -> None:
         match ask:
-            case Show(owners):
-                await self._show(owners, session)
+            case Show():
+                await self._try_to_show()
+            case Confirm(owners):
+                await self._confirm(owners, session)
             case Release(owner):
                 await self._release(owner)
             case _:
                 assert_never(ask)
         self._wake.set()
 
-    async def _show(self, asked: Sequence[str], session: int) -> None:
-        revivals = [Revival.FAILED] * len(asked)
+    async def _try_to_show(self) -> None:
+        is_done = False
         with suppress(GeologError):  # Retried after a pause.
-            revivals = await self._owners.revive_sessions(
-                [self._owner(key).record for key in asked]
-            )
-        for key, revival in zip(asked, revivals, strict=True):
-            if revival is Revival.NOWHERE:
-                await self._find_out_why(key)
-        # If the session changed meanwhile, the next round finds out where they were made.
-        is_same = self._metadata.session_id == session
-        shown = {
-            key
-            for key, revival in zip(asked, revivals, strict=True)
-            if is_same and revival is Revival.SHOWN
-        }
-        self._core.on_shown([key for key in asked if key in shown], session)
-        self._miss([key for key in asked if key not in shown])
+            await self._show()
+            is_done = True
+        self._core.on_show_ended(
+            trio.current_time(),
+            is_done=is_done,
+            session_timeout_s=self._metadata.session_timeout_s,
+        )
 
-    async def _find_out_why(self, key: str) -> None:
-        """If the owner was deposed, record that it has left, and tell it why."""
+    async def _confirm(self, asked: Sequence[str], session: int) -> None:
+        """Tell owners that were deposed, and why. Others are confirmed, or not known yet."""
+        names = {key: self._shown[key].claim.name for key in asked}
+        known: set[str] = set()
+        with suppress(GeologError):  # Retried after a pause.
+            lost = set(await self._owners.possibly_lost(list(names.values())))
+            doubted = [key for key in asked if names[key] in lost]
+            are_known = await all_of([partial(self._find_out, key) for key in doubted])
+            unknown = {
+                key for key, is_known in zip(doubted, are_known, strict=True) if not is_known
+            }
+            known = set(asked) - unknown
+        self._core.on_confirmed([key for key in asked if key in known], session)
+        self._miss([key for key in asked if key not in known])
+
+    async def _find_out(self, key: str) -> bool:
+        """Find out whether the owner was deposed, and if so, tell it; whether that is known."""
         shown = self._shown[key]
         try:
             why = await self._owners.why_deposed(shown.claim.name, self._owner(key).record)
         except GeologError:
-            return  # Not known yet; retried.
-        if why is None or shown.why_deposed is not None:
-            return
-        shown.why_deposed = why
-        self._core.on_left(key)
-        if shown.on_deposed is not None:
-            shown.on_deposed(why)
+            return False
+        if why is not None and shown.why_deposed is None:
+            shown.why_deposed = why
+            self._core.on_left(key)
+            if shown.on_deposed is not None:
+                shown.on_deposed(why)
+        return True
 
     async def _release(self, key: str) -> None:
         shown = self._shown[key]
@@ -219,8 +279,6 @@ class ShownOwners:
             return
         self._core.on_released(key)
         del self._shown[key]
-        if shown.owner is not None:
-            del self._taken[shown.owner.record.session]
         shown.released.set()
 
     def _refuse(self, key: str, error: GeologError) -> None:
@@ -239,9 +297,7 @@ class ShownOwners:
         self._core.on_refused_release(key, trio.current_time())
 
     def _miss(self, asked: Sequence[str]) -> None:
-        self._core.on_missed(
-            asked, trio.current_time(), session_timeout_s=self._metadata.session_timeout_s
-        )
+        self._core.on_missed(asked, trio.current_time())
 
     def _owner(self, key: str) -> VersionedOwner:
         owner = self._shown[key].owner
@@ -250,15 +306,15 @@ class ShownOwners:
 
 
 def _key(claim: OwnerClaim) -> str:
-    return claim.mark.decode()
+    return claim.record.claim_id
 
 
 @asynccontextmanager
 async def open_shown_owners(
-    metadata: Metadata, owners: PartitionOwners, rng: random.Random
+    metadata: Metadata, paths: ClusterPaths, owners: PartitionOwners, rng: random.Random
 ) -> AsyncIterator[ShownOwners]:
     """Show the owners of a process while the block lasts; soon after, the session ends."""
     async with open_background() as nursery:
-        shown = ShownOwners(metadata, owners, rng)
+        shown = ShownOwners(metadata, paths, owners, rng)
         nursery.start_soon(shown.run, name="owners shown")
         yield shown

@@ -19,6 +19,9 @@ Epoch = NewType("Epoch", int)
 InstanceId = NewType("InstanceId", str)
 """A node's durable identity: 32 hex digits, minted with its disk."""
 
+ProcessId = NewType("ProcessId", str)
+"""Names a process that may own partitions: 16 hex digits, drawn for each log that it opens."""
+
 Sequence = NewType("Sequence", int)
 """A record's dense number in its partition, from 0."""
 

@@ -6,9 +6,9 @@ ledger must be recovered, which fences its writer for good. So the reader looks 
 
 - ALIVE: the reader waits.
 - LEFT: the owner recorded that it closed or failed. The reader recovers at once.
-- MISSING: the owner's ephemeral node is gone, and the owner did not record that it left. Either
-  its process is gone, or its session was lost while the process lives, and it will show itself
-  again in its next session. The reader gives it a grace period.
+- MISSING: the ephemeral node of the owner's process is gone, and the owner did not record that
+  it left. Either the process is gone, or its session was lost while it lives, and it will show
+  itself again in its next session. The reader gives it a grace period.
 
 The grace is half a session time-out. Law 26 would hold without one: a connected owner is shown
 again well within one time-out, and the reader looks again before it recovers. But without a
@@ -22,10 +22,12 @@ leaves half a time-out and 5 s for the recovery itself (law 24).
 
 The grace counts from the first look that missed the owner, and is remembered by owner epoch. So
 a reader that asks again and again, each time with less patience than the grace, still gets its
-answer, however seldom it asks. The grace is forgotten when the owner is seen, or must have come
-back unseen: metadata counts how often an owner's node of this partition was made or removed,
-and a look that finds another count starts a new grace. Between two looks with the same count
-the owner was missing throughout.
+answer, however seldom it asks. The grace is forgotten when the owner is seen, or may have come
+back unseen: metadata counts how often the node of a process was made or removed in the folder
+of the owner's process, and a look that finds another count starts a new grace. Between two
+looks with the same count the owner was missing throughout. A count of its own for each process
+would outlive the processes. There are so many folders that processes rarely share one; if one
+does come or go in a dead owner's folder, readers wait for one more grace.
 
 Only the last `REMEMBERED_MAX` partitions whose owner was missed are remembered. A forgotten one
 gives its owner a second grace.
@@ -68,7 +70,7 @@ class OwnerLook:
     epoch: Epoch
     seen: OwnerSeen
     changes_count: int = 0
-    """For a missing owner: how often an owner's node of this partition was made or removed."""
+    """For a missing owner: how often a process's node was made or removed in its folder."""
 
 
 class OwnerAbsences(Generic[Partition]):

@@ -148,15 +148,17 @@ class StreamRecord:
 class OwnerRecord:
     """The current owner of a partition.
 
-    `session` names the ephemeral node that lives as long as the owner's session. It is empty
-    once the owner has left, because it closed or failed: nobody waits for it then.
-    `segment_highest` is the highest segment number ever activated, so that no DLSN is used
-    twice. A sealed partition never has an owner again.
+    `presence` is the path of the ephemeral node that shows that the owner's process is alive;
+    all owners of a process name the same one. It is empty once the owner has left, because it
+    closed or failed: nobody waits for it then. `claim_id` is unique to the claim that made the
+    record. `segment_highest` is the highest segment number ever activated, so that no DLSN is
+    used twice. A sealed partition never has an owner again.
     """
 
     epoch: Epoch = NO_EPOCH
     owner: str = ""
-    session: str = ""
+    presence: str = ""
+    claim_id: str = ""
     segment_highest: int = 0
     is_sealed: bool = False
     is_deleted: bool = False

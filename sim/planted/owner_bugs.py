@@ -2,7 +2,7 @@
 
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.owner_absence import OwnerAbsences, OwnerLook
-from geolog.protocol.owner_presence import OwnerPresence, _Presence
+from geolog.protocol.owner_presence import OwnerPresence
 from geolog.protocol.stream_state import PartitionName
 from sim.planted.planted_bug import PlantedBug
 from topology.errors import GeologError
@@ -17,22 +17,22 @@ _on_taken = OwnerPresence.on_taken
 _NOT_LOOKED_AT = -1
 
 
-def take_without_a_look(presence: OwnerPresence, owner: str, _session: int) -> None:
+def take_without_a_look(presence: OwnerPresence, owner: str, session: int) -> None:
     """Look only once the writer has started."""
-    _on_taken(presence, owner, _NOT_LOOKED_AT)
+    _on_taken(presence, owner, session)
+    presence._shown_in = _NOT_LOOKED_AT
 
 
-def is_hidden_once_looked_at(_all: OwnerPresence, one: _Presence, session: int) -> bool:
-    """Show only owners whose writers have started."""
-    return one.shown_in not in (session, _NOT_LOOKED_AT)
+def is_hidden_once_looked_at(presence: OwnerPresence, session: int) -> bool:
+    """Show only processes whose writers have started."""
+    return presence._shown_in not in (session, _NOT_LOOKED_AT)
 
 
 async def start_and_look(writer: PartitionWriter) -> None:
-    """Take the session of the first look as the one in which the owner was shown."""
+    """Take the session of the first look as the one in which the process was shown."""
     await _start(writer)
     owners = writer._owners
-    owner = owners._taken[writer.owner.session].claim.mark.decode()
-    owners._core._presences[owner].shown_in = owners._metadata.session_id
+    owners._core._shown_in = owners._metadata.session_id
 
 
 def fail_and_stay(writer: PartitionWriter, failure: GeologError) -> None:
@@ -60,7 +60,7 @@ OWNER_BUGS: dict[str, PlantedBug] = {
         "an owner whose session was lost before its first look is not shown in the next",
         [
             (OwnerPresence, "on_taken", take_without_a_look),
-            (OwnerPresence, "_is_hidden", is_hidden_once_looked_at),
+            (OwnerPresence, "is_hidden", is_hidden_once_looked_at),
             (PartitionWriter, "start", start_and_look),
         ],
         is_of_owners=True,

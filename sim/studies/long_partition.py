@@ -81,7 +81,9 @@ class LongPartition:
         first = self._state.sequence_next
         now_us = self._state.append_time_us + SEGMENT_S * 1_000_000
         async with (
-            open_shown_owners(access.metadata, access.partitions.owners, access.rng) as owners,
+            open_shown_owners(
+                access.metadata, access.paths, access.partitions.owners, access.rng
+            ) as owners,
             open_stream_writer(
                 self._stream,
                 0,

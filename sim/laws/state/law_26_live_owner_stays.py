@@ -56,7 +56,7 @@ class LiveOwnerStays:
             return
         if owner.epoch != before.owner.epoch:
             return
-        if not owner.session and (partition, owner.epoch) not in _fenced_owners(now):
+        if not owner.presence and (partition, owner.epoch) not in _fenced_owners(now):
             return  # It left first. A fenced owner leaves too, but afterwards.
         session, since_s = self._connected.get(owner.owner, (0, trio.current_time()))
         connected_s = trio.current_time() - since_s
@@ -99,7 +99,7 @@ def _now_owned(now: Look) -> Iterator[tuple[int, _Owned]]:
     failed = _failed_owners(now)
     for partition, owner in now.owners.items():
         segments = now.lists.get(partition)
-        if not segments or not owner.session or (partition, owner.epoch) in failed:
+        if not segments or not owner.presence or (partition, owner.epoch) in failed:
             continue
         last = segments[max(segments)]
         ledger: LedgerRecord | None = now.ledgers.get(LedgerId(last.ledger))

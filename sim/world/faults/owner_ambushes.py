@@ -13,9 +13,10 @@ from sim.world.seams import CLUSTER
 from sim.world.world import World
 
 _STREAMS = re.escape(ClusterPaths(CLUSTER).streams)
-_TAKEN = re.compile(rf"create-ephemeral {_STREAMS}/\S+/sessions/\d+ \d+, put ")
+_PRESENCES = re.escape(ClusterPaths(CLUSTER).presences)
+_TAKEN = re.compile(rf"check {_PRESENCES}/\S+ @None, put {_STREAMS}/\S+/owner ")
 _ACTIVATED = re.compile(rf"create {_STREAMS}/\S+/segments/\d+/\d+ ")
-_SHOWN = re.compile(rf"create-ephemeral {_STREAMS}/\S+/sessions/\d+ \d+(?!, put )")
+_SHOWN = re.compile(rf"create-ephemeral {_PRESENCES}/")
 
 _ACTIVATION_S_MAX = 5.0
 _REVIVAL_S_MAX = 2.0

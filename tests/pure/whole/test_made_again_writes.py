@@ -23,6 +23,7 @@ from geolog.protocol.ledger_state import Fragment, Member
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
 from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import World, open_world, partition_of
+from tests.pure.whole.owner_sites import process_of
 from topology.location import Location
 from topology.quorum import QuorumConfig
 
@@ -89,7 +90,7 @@ class Site:
         await self.world.log.delete_stream(NAME)
         await self.world.log.create_stream(NAME, survive="1 region")
         name = await partition_of(self.world.log, stream=NAME)
-        other = await self.world.log.access.partitions.owners.take_ownership(name, "other")
+        other = await process_of(self.world.session, "other").take(name, "other")
         assert (other.version, other.record.epoch) == (
             self.owner.version,
             self.owner.record.epoch,
@@ -107,7 +108,7 @@ async def open_site() -> AsyncIterator[Site]:
         await world.log.create_stream(NAME, survive="1 region")
         name = await partition_of(world.log, stream=NAME)
         access = world.log.access
-        owner = await access.partitions.owners.take_ownership(name, "sleeper")
+        owner = await process_of(world.session, "sleeper").take(name, "sleeper")
         ledger = await allocated(access.ledgers)
         yield Site(world, Sleeper(world.session), name, owner, ledger)
 
@@ -125,7 +126,8 @@ async def activate(site: Site) -> None:
 
 
 async def take(site: Site) -> None:
-    await site.partitions.owners.take_ownership(site.name, "sleeper")
+    process = process_of(site.world.session, "sleeper")  # It is shown before it falls asleep.
+    await site.partitions.owners.take_ownership(site.name, "sleeper", process)
 
 
 async def seal(site: Site) -> None:

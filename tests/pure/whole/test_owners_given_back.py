@@ -1,13 +1,17 @@
 """An abandoned or former owner keeps no reader waiting."""
 
+from functools import partial
+
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.catalog.partition_owners import PartitionOwners
 from geolog.catalog.stream_catalog import StreamCatalog
-from geolog.protocol.ids import Epoch
 from geolog.protocol.owner_absence import OwnerSeen
+from geolog.protocol.stream_state import StreamName
 from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import (
     STREAM,
@@ -19,7 +23,7 @@ from tests.pure.whole.clusters import (
     open_world,
     values_of,
 )
-from tests.pure.whole.owner_sites import NAME, PATHS, open_site
+from tests.pure.whole.owner_sites import NAME, PATHS, Site, open_site
 
 # Metadata only.
 
@@ -28,30 +32,54 @@ async def test_an_abandoned_take_in_doubt_is_released_once_metadata_answers(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site() as site:
+        await site.shown.be_present()
         site.late.breaks_count = 1
         with trio.move_on_after(1.0):
             await site.take()
         await trio.sleep(3.0)
-        taken = PATHS.session(NAME, Epoch(1))
-        assert site.store.tree.find(taken) is not None
+        assert await seen_by_others(site) is OwnerSeen.ALIVE
         site.session.restore()
         await trio.sleep(2.0)
 
-        assert site.store.tree.find(taken) is None
-        assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.LEFT
+        assert await site.seen() is OwnerSeen.LEFT
+
+
+async def seen_by_others(site: Site) -> OwnerSeen:
+    """Look for the owner in another session."""
+    async with site.store.open_session() as session:
+        return (await PartitionOwners(session, PATHS).look_for_owner(NAME)).seen
+
+
+async def test_an_abandoned_take_whose_session_was_lost_is_released(
+    autojump_clock: MockClock,
+) -> None:
+    """The process shows itself in the next session, so its record must not name it."""
+    async with open_site(partitions=2) as site:
+        await site.take(1)
+        site.late.breaks_count = 1
+        with trio.move_on_after(1.0):
+            await site.take()
+        await trio.sleep(20.0)
+        assert await seen_by_others(site) is OwnerSeen.MISSING
+        site.session.restore()
+        await trio.sleep(2.0)
+
+        assert await site.seen(0) is OwnerSeen.LEFT
+        assert await site.seen(1) is OwnerSeen.ALIVE
 
 
 async def test_a_take_that_succeeds_after_one_in_doubt_leaves_one_owner(
     autojump_clock: MockClock,
 ) -> None:
     async with open_site() as site:
+        await site.shown.be_present()
         site.session.lose_next_answer()
         owner = await site.take()
         await trio.sleep(5.0)
 
-        (shown,) = await site.session.children(PATHS.sessions(NAME))
-        assert PATHS.session(NAME, owner.record.epoch).endswith(shown)
-        assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.ALIVE
+        assert owner.record.epoch == 2
+        assert (await site.owners.read_latest(NAME)).record == owner.record
+        assert await site.seen() is OwnerSeen.ALIVE
 
 
 async def test_a_release_that_metadata_refuses_is_logged_and_retried(
@@ -62,11 +90,10 @@ async def test_a_release_that_metadata_refuses_is_logged_and_retried(
         site.late.refusals_count = 5
         with trio.move_on_after(1.0):
             await site.shown.release(owner)
-        assert site.session_of(owner) is not None
+        assert await site.seen() is OwnerSeen.ALIVE
         await trio.sleep(60.0)
 
-        assert site.session_of(owner) is None
-        assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.LEFT
+        assert await site.seen() is OwnerSeen.LEFT
         assert [record.message.count("cannot release") for record in caplog.records] == [1]
 
 
@@ -91,13 +118,16 @@ async def test_an_owner_is_shown_soon_after_a_session_whose_first_requests_faile
 async def test_an_idle_owner_of_a_deleted_stream_learns_of_it_and_stops_asking(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_site(partitions=2) as site:
-        owner, other = await site.take(0), await site.take(1)
+    async with open_site() as site:
+        catalog = StreamCatalog(site.session, PATHS)
+        kept = attrs.evolve(site.record, name=StreamName.parse("shop/kept"))
+        await catalog.create(kept)
+        owner, other = await site.take(), await site.shown.take(kept.partition(0), "process")
         told: list[geolog.GeologError] = []
-        site.shown.tell_deposed(owner.record, told.append)
+        for one in (owner, other):
+            site.shown.tell_deposed(one.record, told.append)
+        await catalog.begin_delete(site.record.name)
         await site.owners.depose(NAME)
-        await site.session.delete(owner.record.session)
-        await site.session.delete(PATHS.sessions(NAME))
         site.session.expire()
         await trio.sleep(10.0)
         asked = site.counted.asked
@@ -106,6 +136,24 @@ async def test_an_idle_owner_of_a_deleted_stream_learns_of_it_and_stops_asking(
         assert [type(error) for error in told] == [geolog.NoSuchStreamError]
         assert site.counted.asked == asked
         assert site.session_of(other) == site.session.session_id
+
+
+async def test_an_idle_owner_of_a_sealed_stream_learns_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        owner = await site.take()
+        told: list[geolog.GeologError] = []
+        site.shown.tell_deposed(owner.record, told.append)
+        await site.owners.seal(NAME)
+        await StreamCatalog(site.session, PATHS).change(
+            NAME.stream, partial(attrs.evolve, is_sealed=True)
+        )
+        site.late.reads_to_fail_count = 3
+        site.session.expire()
+        await trio.sleep(10.0)
+
+        assert [type(error) for error in told] == [geolog.SealedError]
 
 
 # Whole clusters.
@@ -143,7 +191,7 @@ async def cut_off_when_taken(world: World, session: MemoryMetadata) -> None:
     """Carry out the take, and lose its answer."""
     name = (await StreamCatalog(world.session, PATHS).read(NAME.stream)).partition(0)
     taken = trio.Event()
-    assert not await world.session.children(PATHS.sessions(name), changed=taken)
+    await world.log.access.partitions.owners.read(name, changed=taken)
     await taken.wait()
     session.cut_off()
 

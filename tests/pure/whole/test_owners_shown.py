@@ -9,9 +9,11 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.catalog.partition_config import PartitionConfig
-from geolog.catalog.partition_owners import PartitionOwners, VersionedOwner
+from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import LogConfig
+from geolog.metadata.rules import parent_of
+from geolog.metadata.seam import Create, Delete
 from geolog.protocol.owner_absence import OwnerSeen
 from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import (
@@ -24,7 +26,7 @@ from tests.pure.whole.clusters import (
     open_world,
     values_of,
 )
-from tests.pure.whole.owner_sites import NAME, PATHS, Late, open_site
+from tests.pure.whole.owner_sites import NAME, PATHS, open_site, process_of
 
 FAR_S = 0.2
 
@@ -69,35 +71,69 @@ async def test_a_lost_answer_costs_one_more_look_and_then_nothing(
         assert site.counted.asked == asked
 
 
-async def test_a_thousand_owners_far_away_are_shown_again_in_a_few_round_trips(
+async def test_a_thousand_owners_are_shown_again_by_one_create(
     autojump_clock: MockClock,
 ) -> None:
+    """Then one read confirms that their stream still exists."""
     count = 1000
     async with open_site(partitions=count) as site:
         owners = [await site.take(number) for number in range(count)]
-        site.store.round_trip_s = lambda: FAR_S
+        await trio.sleep(5)
         begun = site.counted.asked
+        site.late.asked.clear()
         site.session.expire()
-        await trio.sleep(1.0 + 2 * FAR_S)  # The session is checked every second.
+        await trio.sleep(30)
 
         assert {site.session_of(owner) for owner in owners} == {site.session.session_id}
-        assert (site.counted.asked - begun).requests == 16
+        assert site.late.asked == [[Create(site.shown.presence, is_ephemeral=True)]]
+        assert (site.counted.asked - begun).requests == 2
+
+
+async def test_the_first_claim_of_a_process_waits_for_two_rounds_of_requests(
+    autojump_clock: MockClock,
+) -> None:
+    """Making its node adds none, whether or not its folder exists."""
+    async with open_site() as site:
+        await site.session.ensure_path(PATHS.presences)
+        site.store.round_trip_s = lambda: FAR_S
+        folders: list[int] = []
+        for shown in (site.shown, process_of(site.session, "process")) * 2:
+            folders.append(len(site.store.tree.children(PATHS.presences)))
+            begun_s = trio.current_time()
+            await shown.take(NAME, "process")
+
+            assert trio.current_time() - begun_s == pytest.approx(2 * FAR_S)
+        assert folders == [0, 1, 2, 2]
+
+
+async def test_a_process_whose_node_was_removed_makes_it_again_before_it_claims(
+    autojump_clock: MockClock,
+) -> None:
+    """No owner record names a node that is not there."""
+    async with open_site(partitions=2) as site:
+        await site.take(0)
+        await site.session.delete(site.shown.presence)
+        owner = await site.take(1)
+
+        assert site.session_of(owner) == site.session.session_id
 
 
 async def test_a_node_left_by_an_older_session_is_replaced_without_ever_being_missing(
     autojump_clock: MockClock,
 ) -> None:
-    async with open_site(partitions=3) as site, site.store.open_session() as older:
-        left = PartitionOwners(older, PATHS)
-        owner = await left.take_ownership(NAME, "process")
-        others = [await site.take(number) for number in (1, 2)]
-        gone = trio.Event()
-        await site.session.get(owner.record.session, changed=gone)
-        await site.owners.revive_sessions([one.record for one in (owner, *others)])
+    async with open_site() as site, site.store.open_session() as older:
+        path = site.shown.presence
+        await site.session.ensure_path(parent_of(path))
+        await older.create(path, is_ephemeral=True)
+        replaced = trio.Event()
+        await site.session.get(path, changed=replaced)
+        site.late.asked.clear()
+        owner = await site.take()
         site.store.end_session(older.session_id)
 
         assert site.session_of(owner) == site.session.session_id
-        assert gone.is_set()  # It was replaced in one step.
+        assert replaced.is_set()
+        assert [Delete(path), Create(path, is_ephemeral=True)] in site.late.asked
 
 
 async def test_an_owner_that_has_left_is_not_shown_in_the_next_session(
@@ -106,10 +142,12 @@ async def test_an_owner_that_has_left_is_not_shown_in_the_next_session(
     async with open_site(partitions=2) as site:
         owner, other = await site.take(0), await site.take(1)
         await site.shown.release(owner)
+        assert await site.seen(0) is OwnerSeen.LEFT
         site.session.expire()
         await trio.sleep(10)
 
-        assert site.session_of(owner) is None
+        assert await site.seen(0) is OwnerSeen.LEFT
+        assert await site.seen(1) is OwnerSeen.ALIVE
         assert site.session_of(other) == site.session.session_id
 
 
@@ -123,11 +161,10 @@ async def test_an_owner_that_leaves_while_metadata_is_away_is_released_later(
         with trio.move_on_after(2.0):
             await site.shown.release(owner)
         site.session.restore()
-        assert site.session_of(owner) == site.session.session_id
+        assert await site.seen() is OwnerSeen.ALIVE
         await trio.sleep(15)
 
-        assert site.session_of(owner) is None
-        assert (await site.owners.look_for_owner(NAME)).seen is OwnerSeen.LEFT
+        assert await site.seen() is OwnerSeen.LEFT
 
 
 @pytest.mark.parametrize("is_answer_lost", [False, True])
@@ -137,36 +174,35 @@ async def test_a_release_leaves_what_the_next_owner_has(
 ) -> None:
     async with open_site() as site, site.store.open_session() as session:
         owner = await site.take()
-        others = PartitionOwners(session, PATHS)
-        theirs = await others.take_ownership(NAME, "another")
+        theirs = await process_of(session, "another").take(NAME, "another")
         if is_answer_lost:
             site.session.lose_next_answer()
         await site.shown.release(owner)
 
-        assert site.session_of(owner) is None
         assert site.session_of(theirs) == session.session_id
-        assert (await others.read_latest(NAME)).record == theirs.record
+        assert (await site.owners.read_latest(NAME)).record == theirs.record
 
 
 async def test_an_abandoned_take_leaves_another_owner_of_the_same_process_alone(
     autojump_clock: MockClock,
 ) -> None:
-    """The two records are equal, like their epochs and processes."""
+    """The two claims differ only by their ids."""
     async with open_site() as site:
-        late = Late(site.session)
-        owners = PartitionOwners(late, PATHS)  # type: ignore[arg-type]
         taken: list[VersionedOwner] = []
 
         async def take_first() -> None:
-            taken.append(await owners.take_ownership(NAME, "process"))
+            taken.append(await site.take())
 
-        late.comes_first.append(take_first)
+        await site.shown.be_present()
+        site.late.comes_first.append(take_first)
         with trio.move_on_after(5):
-            await owners.take_ownership(NAME, "process")
+            await site.take()
+        await trio.sleep(30)
 
         [owner] = taken
-        assert site.session_of(owner) == site.session.session_id
-        assert (await owners.look_for_owner(NAME)).seen is OwnerSeen.ALIVE
+        assert owner.record.epoch == 1
+        assert (await site.owners.read_latest(NAME)).record == owner.record
+        assert await site.seen() is OwnerSeen.ALIVE
 
 
 # Whole clusters.
@@ -311,9 +347,10 @@ async def test_readers_wait_for_a_dead_owner_at_most_one_session_timeout(
 
 async def when_owner_is_gone(world: World) -> float:
     name = (await StreamCatalog(world.session, PATHS).read(NAME.stream)).partition(0)
+    owner = (await world.log.access.partitions.owners.read_latest(name)).record
     while True:
         changed = trio.Event()
-        if not await world.session.children(PATHS.sessions(name), changed=changed):
+        if await world.session.find(owner.presence, changed=changed) is None:
             return trio.current_time()
         await changed.wait()
 

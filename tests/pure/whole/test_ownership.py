@@ -32,6 +32,7 @@ from tests.pure.whole.clusters import (
     partition_of,
     values_of,
 )
+from tests.pure.whole.owner_sites import PATHS, process_of
 from topology.errors import FencedError, OutcomeUnknownError
 from topology.location import Location
 from topology.quorum import QuorumConfig
@@ -95,18 +96,17 @@ async def test_two_writers_of_one_process_do_not_both_take_an_epoch(
 ) -> None:
     """The success of another writer is not mistaken for one's own lost answer."""
     async with open_memory_store() as store, store.open_session() as session:
-        paths = ClusterPaths("default")
-        one = PartitionOwners(session, paths)
         owners = []
+        process = process_of(session, "process")
 
         async def take_first() -> None:
-            owners.append(await one.take_ownership(NAME, "process"))
+            owners.append(await process.take(NAME, "process"))
 
         rival = Rival(session, take_first)
-        other = PartitionOwners(rival, paths)  # type: ignore[arg-type]
-        await session.ensure_path(paths.root)
-        await StreamCatalog(session, paths).create(stream_record())
-        owners.append(await other.take_ownership(NAME, "process"))
+        await session.ensure_path(PATHS.root)
+        await StreamCatalog(session, PATHS).create(stream_record())
+        other = process_of(rival, "process")  # type: ignore[arg-type]
+        owners.append(await other.take(NAME, "process"))
 
     assert [owner.record.epoch for owner in owners] == [1, 2]
 
@@ -116,12 +116,11 @@ async def test_another_owners_activation_is_not_mistaken_for_ones_own(
 ) -> None:
     """The segment and its ledger are compared: epoch and number may be the same."""
     async with open_memory_store() as store, store.open_session() as session:
-        paths = ClusterPaths("default")
-        ledgers = LedgerMetadata(session, paths)
-        partitions = PartitionMetadata(session, paths, ledgers)
-        await session.ensure_path(paths.root)
-        await StreamCatalog(session, paths).create(stream_record())
-        owner = await partitions.owners.take_ownership(NAME, "process")
+        ledgers = LedgerMetadata(session, PATHS)
+        partitions = PartitionMetadata(session, PATHS, ledgers)
+        await session.ensure_path(PATHS.root)
+        await StreamCatalog(session, PATHS).create(stream_record())
+        owner = await process_of(session, "process").take(NAME, "process")
         mine, theirs = await allocated(ledgers), await allocated(ledgers)
         await partitions.changes.activate(
             NAME, owner, closing=None, opening=theirs, segment=segment_of(theirs)

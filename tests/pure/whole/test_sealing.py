@@ -17,6 +17,7 @@ from tests.pure.whole.clusters import (
     partition_of,
     values_of,
 )
+from tests.pure.whole.owner_sites import process_of
 
 
 async def test_a_sealed_stream_can_be_read_but_not_written(autojump_clock: MockClock) -> None:
@@ -174,7 +175,7 @@ async def test_partitions_added_while_a_stream_is_sealed_are_sealed_or_refused(
         for number in range(described.partitions):
             name = await partition_of(world.log, number)
             with pytest.raises(geolog.SealedError):
-                await world.log.access.partitions.owners.take_ownership(name, "anybody")
+                await process_of(world.session, "anybody").take(name, "anybody")
 
 
 async def test_a_sealed_stream_can_be_truncated_and_deleted(autojump_clock: MockClock) -> None:
