@@ -6,10 +6,12 @@ have arrived or the wait is over.
 """
 
 import random
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
+import attrs
 import trio
 
 from geolog.catalog.partition_config import PartitionConfig
@@ -17,11 +19,13 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
 from geolog.ledger.nodes.node_choice import choose_nodes
 from geolog.ledger.nodes.node_pool import NodePool
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
+from geolog.ledger.writing.greeting import greet_members
 from geolog.ledger.writing.ledger_writer import LedgerListener, LedgerWriter
 from geolog.ledger.writing.replacement_finder import ReplacementFinder
 from geolog.metadata.repair_queue import RepairReason
-from geolog.partition.prepared_ledger import EarlyLedger, NullListener, PreparedLedger
+from geolog.partition.prepared_ledger import AllocatedLedger, EarlyLedger, PreparedLedger
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment
 from geolog.protocol.stream_state import PartitionName, StreamRecord
@@ -35,6 +39,8 @@ from topology.switches import PlacementSwitches
 
 _DISCARD_S = 2.0
 """Bound on forgetting a ledger. If metadata is away the record stays, and does no harm."""
+
+_Made = TypeVar("_Made")
 
 
 class LedgerAllocator:
@@ -69,6 +75,7 @@ class LedgerAllocator:
         self.is_undecided = False
         """Whether the last search for an ensemble was cut off before it found a STRICT one."""
         self._early: EarlyLedger | None = None
+        self._replicas = Replicas(pool, timeout_s=config.member_patience_s)
         self._finder = ReplacementFinder(
             pool, region=region, rng=rng, patience_s=2 * config.member_patience_s
         )
@@ -98,19 +105,12 @@ class LedgerAllocator:
 
         NotEnoughNodesError if no ensemble can be placed, or too few of its members answer.
         """
-        seen = await self._pool.nodes.look(self._region)
-        avoided = {*avoid, *self._finder.avoided()}
-        try:
-            placement = await self._place(seen, avoided)
-        except NotEnoughNodesError:
-            if not avoided:
-                raise
-            placement = await self._place(seen, ())
-        return await self._prepare_at(placement, seen, listener)
+        return await self._open(await self._allocate(avoid), listener)
 
     def prepare_early_nowait(self) -> None:
         """Start to make the first ledger, before there is an owner to write it."""
-        self._early = EarlyLedger(partial(self._prepare_first, NullListener()), self.discard)
+        make = partial(self._first, self._greet_early)
+        self._early = EarlyLedger(make, self._forget)
         self._nursery.start_soon(self._early.run, name=f"early ledger of {self._name}")
 
     async def give_up(self) -> None:
@@ -131,20 +131,15 @@ class LedgerAllocator:
         """
         early = None if self._early is None else await self._early.take()
         if early is None:
-            return await self._prepare_first(listener)
-        if early.writer.instances_missing():
-            try:
-                whole = await self._prepare_first(listener)
-            except NotEnoughNodesError:
-                if not early.writer.can_go_on():
-                    raise
-            else:
-                self.discard_soon(early)
+            return await self._first(partial(self.prepare, listener))
+        if early.instances_missing():
+            with suppress(NotEnoughNodesError):
+                whole = await self._first(partial(self.prepare, listener))
+                self._nursery.start_soon(self._forget, early.ledger)
                 return whole
-        early.writer.tell(listener)
-        return early
+        return await self._open(early, listener)
 
-    async def _prepare_first(self, listener: LedgerListener) -> PreparedLedger:
+    async def _first(self, make: Callable[[], Awaitable[_Made]]) -> _Made:
         """Make a ledger for an owner that does not yet know which nodes are away.
 
         Retries for as long as each failure reveals more nodes to avoid.
@@ -152,7 +147,7 @@ class LedgerAllocator:
         while True:
             avoided = self._finder.avoided()
             try:
-                return await self.prepare(listener)
+                return await make()
             except NotEnoughNodesError:
                 if self._finder.avoided() <= avoided:
                     raise
@@ -180,7 +175,7 @@ class LedgerAllocator:
         is_better = self._rank(found, placement.adherence) > self._rank(than, adherence)
         if not is_better and not self.is_forbidden(than):
             return None
-        prepared = await self._prepare_at(placement, seen, listener)
+        prepared = await self._open(await self._allocate_at(placement, seen), listener)
         if prepared.writer.instances_missing():
             await self.discard(prepared)
             return None
@@ -212,12 +207,20 @@ class LedgerAllocator:
         """The regions where placement is forbidden at present."""
         return self._pool.nodes.switches
 
-    async def _prepare_at(
-        self,
-        placement: Placement,
-        seen: ClusterSnapshot,
-        listener: LedgerListener,
-    ) -> PreparedLedger:
+    async def _allocate(self, avoid: Collection[InstanceId] = ()) -> AllocatedLedger:
+        seen = await self._pool.nodes.look(self._region)
+        avoided = {*avoid, *self._finder.avoided()}
+        try:
+            placement = await self._place(seen, avoided)
+        except NotEnoughNodesError:
+            if not avoided:
+                raise
+            placement = await self._place(seen, ())
+        return await self._allocate_at(placement, seen)
+
+    async def _allocate_at(
+        self, placement: Placement, seen: ClusterSnapshot
+    ) -> AllocatedLedger:
         members = tuple(seen.member(node) for node in placement.nodes)
         ledger = await self._ledgers.allocate(
             self._quorum,
@@ -225,17 +228,40 @@ class LedgerAllocator:
             stream=str(self._name),
             placement=self._terms,
         )
+        return AllocatedLedger(ledger, placement.adherence, trio.current_time())
+
+    async def _greet_early(self) -> AllocatedLedger:
+        """Make a ledger, and tell its members of it."""
+        allocated = await self._allocate()
+        record = allocated.ledger.record
+        ensemble = record.fragments[-1].ensemble
+        known_over = await greet_members(self._replicas, record, ensemble)
+        greeted = attrs.evolve(allocated, known_over=known_over)
+        if not greeted.can_go_on():
+            missing = greeted.instances_missing()
+            self._finder.avoid(missing)
+            await self._forget(allocated.ledger)
+            raise NotEnoughNodesError(
+                f"ledger {record.ledger} cannot be written: no answer from"
+                f" {', '.join(one.node_id for one in ensemble if one.instance in missing)}"
+            )
+        return greeted
+
+    async def _open(
+        self, allocated: AllocatedLedger, listener: LedgerListener
+    ) -> PreparedLedger:
         writer = LedgerWriter(
             self._pool,
-            ledger.record,
+            allocated.ledger.record,
             listener,
             nursery=self._nursery,
             lac=NO_ENTRY,
             wants_received=self._wants_received,
+            known_over=allocated.known_over,
         )
         self._writers = [one for one in self._writers if not one.is_closed] + [writer]
         prepared = PreparedLedger(
-            ledger, writer, placement.adherence, made_s=trio.current_time()
+            allocated.ledger, writer, allocated.adherence, allocated.made_s
         )
         try:
             await writer.open(patience_s=self._config.member_patience_s)
@@ -248,8 +274,11 @@ class LedgerAllocator:
     async def discard(self, prepared: PreparedLedger) -> None:
         """Forget a ledger that will not be activated: unused records would add up."""
         prepared.writer.close()
+        await self._forget(prepared.ledger)
+
+    async def _forget(self, ledger: VersionedLedger) -> None:
         with trio.move_on_after(_DISCARD_S), suppress(GeologError):
-            await self._ledgers.forget(prepared.ledger)
+            await self._ledgers.forget(ledger)
 
     def discard_soon(self, prepared: PreparedLedger) -> None:
         """Discard it in the background."""

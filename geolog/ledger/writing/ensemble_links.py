@@ -75,7 +75,9 @@ class EnsembleLinks:
         user: LinksUser,
         *,
         nursery: trio.Nursery,
+        known_over: Mapping[InstanceId, NodeConnection],
     ) -> None:
+        """known_over: connections over which members already know the ledger."""
         self._pool = pool
         self._members = list(ensemble)
         self._slot_of = {member.instance: slot for slot, member in enumerate(ensemble)}
@@ -83,7 +85,7 @@ class EnsembleLinks:
         self._user = user
         self._nursery = nursery
         self._connections: dict[int, NodeConnection] = {}
-        self._known_over: dict[InstanceId, NodeConnection] = {}
+        self._known_over = dict(known_over)
         self._is_closed = False
         self._changed = trio.Event()
         self.why_away: dict[int, str] = {}

@@ -66,7 +66,9 @@ class LedgerWriter:
         lac: EntryId,
         is_recovery: bool = False,
         wants_received: bool = False,
+        known_over: Mapping[InstanceId, NodeConnection] | None = None,
     ) -> None:
+        """known_over: connections over which members already know the ledger."""
         self.record = record
         self._pool = pool
         self._listener = listener
@@ -85,7 +87,12 @@ class LedgerWriter:
         self._is_stuck = False
         self._copy_confirmed = trio.Event()
         self._links = EnsembleLinks(
-            pool, self.fragment.ensemble, self._make_known, self, nursery=nursery
+            pool,
+            self.fragment.ensemble,
+            self._make_known,
+            self,
+            nursery=nursery,
+            known_over=known_over or {},
         )
         for slot in range(len(self.fragment.ensemble)):
             self._window.on_slot_lost(slot)  # Until its member is connected.
@@ -126,11 +133,6 @@ class LedgerWriter:
     def unacknowledged_bytes(self) -> int:
         """Bytes of the entries in flight."""
         return self._unacknowledged_bytes
-
-    def tell(self, listener: LedgerListener) -> None:
-        """Use this listener from now on. Without entries it can only have missed `is_over`."""
-        assert self.entry_next == self._lac_at_start + 1, "entries were added already"
-        self._listener = listener
 
     async def open(self, *, patience_s: float) -> None:
         """Connect to the members, and make the ledger known to them.

@@ -16,11 +16,11 @@ from geolog.ledger.nodes.connection import NodeConnection
 from geolog.ledger.nodes.node_choice import choose_nodes
 from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.replicas.replicas import Replicas
-from geolog.ledger.writing.ensemble_links import make_known
+from geolog.ledger.writing.greeting import greet_members
 from geolog.ledger.writing.ledger_placement import with_members_of
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
-from topology.errors import FencedError, GeologError, NotEnoughNodesError
+from topology.errors import NotEnoughNodesError
 from topology.policy import PlacementRequest
 from topology.replacement import Replacement
 from topology.stream_policy import policy_of
@@ -90,7 +90,9 @@ class ReplacementFinder:
         failed: set[InstanceId] = set()
         while True:
             members, is_undecided = await self._choose(record, slots, failed)
-            found = await self._made_known(record, members, is_recovery=is_recovery)
+            found = await greet_members(
+                self._replicas, record, members.values(), is_recovery=is_recovery
+            )
             now_failed = {member.instance for member in members.values()} - set(found)
             if not now_failed:
                 return ReplacementFound(members, found, is_undecided)
@@ -135,27 +137,3 @@ class ReplacementFinder:
             slots,
         )
         return await choose_nodes(quorum.ensemble_size, replace_slots, self._rng)
-
-    async def _made_known(
-        self, record: LedgerRecord, members: dict[int, Member], *, is_recovery: bool
-    ) -> dict[InstanceId, NodeConnection]:
-        """The members that answered, with the connections they answered on."""
-        found: dict[InstanceId, NodeConnection] = {}
-        fenced: list[FencedError] = []
-
-        greet = partial(make_known, record=record, is_recovery=is_recovery)
-
-        async def ask(instance: InstanceId) -> None:
-            try:
-                found[instance] = await self._replicas.reach(instance, greet)
-            except FencedError as error:
-                fenced.append(error)
-            except GeologError:
-                return  # Not found, whatever the reason: another is chosen.
-
-        async with trio.open_nursery() as nursery:
-            for member in members.values():
-                nursery.start_soon(ask, member.instance)
-        if fenced:
-            raise fenced[0]
-        return found

@@ -9,9 +9,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.nodes.connection import ConnectionConfig
+from geolog.ledger.nodes.connection import ConnectionConfig, NodeConnection
+from geolog.ledger.replicas.replicas import Replicas
+from geolog.ledger.writing.greeting import greet_members
 from geolog.ledger.writing.ledger_writer import LedgerWriter
-from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch
+from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId
 from geolog.protocol.messages import (
     Add,
     AddRefused,
@@ -51,7 +53,11 @@ class Listener:
 
 @asynccontextmanager
 async def a_writer(
-    nodes: FakeNodes, listener: Listener, *, wants_received: bool = False
+    nodes: FakeNodes,
+    listener: Listener,
+    *,
+    wants_received: bool = False,
+    known_over: dict[InstanceId, NodeConnection] | None = None,
 ) -> AsyncIterator[LedgerWriter]:
     async with trio.open_nursery() as nursery:
         record = nodes.ledger()
@@ -62,6 +68,7 @@ async def a_writer(
             nursery=nursery,
             lac=NO_ENTRY,
             wants_received=wants_received,
+            known_over=known_over,
         )
         await writer.open(patience_s=1.0)
         yield writer
@@ -92,6 +99,29 @@ async def test_the_lac_moves_when_an_ack_set_has_synced(autojump_clock: MockCloc
             assert writer.lac == 2
             assert listener.lacs[-1] == 2
             assert writer.unacknowledged_bytes == 0
+
+
+async def test_members_that_were_greeted_before_there_was_a_writer_are_not_asked_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        away = nodes.nodes[2]
+        away.lie = lambda asked, answers: [] if isinstance(asked, OpenLedger) else answers
+        record = nodes.ledger()
+        greeted = await greet_members(
+            Replicas(nodes.pool, timeout_s=1.0), record, record.fragments[-1].ensemble
+        )
+        away.lie = lambda asked, answers: answers
+        async with a_writer(nodes, Listener(), known_over=greeted) as writer:
+            add(writer)
+            await trio.sleep(0.1)
+
+            assert writer.lac == 0
+            assert not writer.instances_missing()
+        opened = [
+            sum(isinstance(one, OpenLedger) for one in node.asked) for node in nodes.nodes
+        ]
+        assert opened == [1, 1, 2]
 
 
 async def test_adds_carry_no_lac_that_an_ack_set_has_not_synced(
