@@ -54,7 +54,9 @@ def test_placement_repairs_under_all_other_faults_break_no_law() -> None:
 
 
 def test_replacements_are_held_to_the_best_choice() -> None:
-    seeds = range(20)  # An ensemble change that can be judged is rare.
+    # A change that breaks the law, in an ensemble that can be judged, is rare. The first of
+    # these seeds has had one.
+    seeds = range(10, 30)
 
     judged = (seed for seed in seeds if is_change_judged(seed))
     found = next(
