@@ -67,6 +67,6 @@ async def _sequence_due(
 
 def _last_entry(segment: SegmentRecord, end: PartitionEnd) -> EntryId:
     if segment.segment == end.segment:
-        return EntryId(end.entry - 1)
+        return EntryId(segment.numbering.in_ledger(end.entry) - 1)
     assert segment.last_entry is not None, f"{segment} has a successor and no end"
     return segment.last_entry

@@ -21,6 +21,7 @@ from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import Freshness
 from geolog.protocol.copying import final_extents
+from geolog.protocol.entry_numbering import EntryNumbering
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import Answer
@@ -257,7 +258,7 @@ class StreamVerifier:
         if any((copy.header, copy.crc) != (good[0].header, good[0].crc) for copy in good[1:]):
             report.unequal += 1
             report.tell(f"{where}: its copies differ")
-        self._follow(segment, entry, where, good)
+        self._follow(extent.segment.numbering, entry, where, good)
 
     def _count(self, node_id: str, copy: _Copy) -> None:
         node = self.report.nodes.setdefault(node_id, NodeVerified())
@@ -267,14 +268,17 @@ class StreamVerifier:
         node.bytes_read += copy.length
         self.report.bytes_read += copy.length
 
-    def _follow(self, segment: int, entry: EntryId, where: str, good: list[_Copy]) -> None:
+    def _follow(
+        self, numbering: EntryNumbering, entry: EntryId, where: str, good: list[_Copy]
+    ) -> None:
         """Check that the right entry is here, and that sequences continue."""
         header = good[0].header if good else None
         if header is None:
             self._sequence_next = None
             return
         is_in_turn = self._sequence_next in (None, header.first_sequence)
-        if (header.segment, header.entry) != (segment, entry) or not is_in_turn:
+        is_here = numbering.is_place_of(entry, header.segment, header.entry)
+        if not is_here or not is_in_turn:
             self.report.gaps += 1
             self.report.tell(
                 f"{where}: expected sequence {self._sequence_next}, found"

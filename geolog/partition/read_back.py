@@ -12,7 +12,7 @@ import trio
 from geolog.catalog.segment_records import SegmentRecords
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.reading.ledger_reader import LedgerReader
-from geolog.protocol.ids import EntryId
+from geolog.protocol.ids import SegmentEntry
 from geolog.protocol.partition_state import WrittenBatch
 from geolog.protocol.stream_state import PartitionName
 from geolog.wire.batch import Batch
@@ -82,8 +82,8 @@ class BatchReadBack:
             self._kept_bytes -= oldest.header.raw_bytes
 
     async def _read(self, name: PartitionName, batch: WrittenBatch) -> Batch:
-        entry = EntryId(batch.entry)
         for listed in await self._segments.at(name, [batch.segment]):
+            entry = listed.record.numbering.in_ledger(SegmentEntry(batch.entry))
             with trio.move_on_after(_TIMEOUT_S):
                 try:
                     ledger = (await self._ledgers.read_latest(listed.record.ledger)).record

@@ -13,6 +13,9 @@ LedgerId = NewType("LedgerId", int)
 EntryId = NewType("EntryId", int)
 """Number of an entry in its ledger: 0, 1, 2 and so on."""
 
+SegmentEntry = NewType("SegmentEntry", int)
+"""Number of an entry in its segment, from 0, as its header says; see `EntryNumbering`."""
+
 Epoch = NewType("Epoch", int)
 """Ownership number of a ledger or partition; each takeover raises it."""
 

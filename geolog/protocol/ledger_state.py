@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 
 import attrs
 
+from geolog.protocol.entry_numbering import EntryNumbering
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
 from topology.errors import ConflictError
 from topology.location import Location
@@ -79,6 +80,11 @@ class LedgerRecord:
     placement: PlacementTerms = REGION_AWARE_TERMS
     arriving: tuple[InstanceId, ...] = ()
     """Instances that copies are brought to before they are members: those are not garbage."""
+
+    @property
+    def numbering(self) -> EntryNumbering:
+        """How its entries are numbered in their segment; a ledger holds a whole segment."""
+        return EntryNumbering(self.segment)
 
     def opened(self) -> "LedgerRecord":
         """Turn ALLOCATED into OPEN: the ledger is listed, and its entries count."""

@@ -44,7 +44,8 @@ import math
 
 import attrs
 
-from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId
+from geolog.protocol.entry_numbering import SEGMENT_BEGIN
+from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.owner_absence import OwnerAbsences, OwnerLook
 from geolog.protocol.recovery_patience import RecoveryPatience
@@ -67,12 +68,12 @@ class PartitionEnd:
     """The place after the last record that was acknowledged when the end was asked for."""
 
     segment: int
-    entry: int
+    entry: SegmentEntry
     sequence: int
     append_time_us: int
 
 
-_NOTHING_YET = PartitionEnd(0, 0, 0, 0)
+_NOTHING_YET = PartitionEnd(0, SEGMENT_BEGIN, sequence=0, append_time_us=0)
 """The end of a partition without segments."""
 
 
@@ -323,8 +324,10 @@ class EndSearch:
         self, entry: EntryId, *, next_sequence: int, append_time_us: int
     ) -> EndFound:
         """The last entry before the end of its ledger."""
-        end = PartitionEnd(self._number, entry + 1, next_sequence, append_time_us)
-        return EndFound(end)
+        segment = self._segment
+        assert segment is not None
+        end = segment.numbering.in_segment(EntryId(entry + 1))
+        return EndFound(PartitionEnd(segment.segment, end, next_sequence, append_time_us))
 
     @property
     def _open_tail(self) -> _OpenTail:
@@ -370,7 +373,7 @@ class EndSearch:
         segment = self._segment
         assert segment is not None
         before = segment.first_sequence, segment.append_time_us_before
-        return EndFound(PartitionEnd(segment.segment, 0, *before))
+        return EndFound(PartitionEnd(segment.segment, segment.numbering.first, *before))
 
 
 def _end_of_completed(segment: SegmentRecord) -> PartitionEnd:
@@ -379,7 +382,7 @@ def _end_of_completed(segment: SegmentRecord) -> PartitionEnd:
     assert segment.last_append_time_us is not None
     return PartitionEnd(
         segment.segment,
-        segment.last_entry + 1,
+        segment.numbering.in_segment(EntryId(segment.last_entry + 1)),
         segment.last_sequence + 1,
         segment.last_append_time_us,
     )

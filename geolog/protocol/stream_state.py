@@ -12,6 +12,7 @@ import re
 
 import attrs
 
+from geolog.protocol.entry_numbering import EntryNumbering
 from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, LedgerId, Sequence
 from topology.errors import InvalidArgumentError
 from topology.quorum import QuorumConfig
@@ -207,6 +208,11 @@ class SegmentRecord:
     def is_completed(self) -> bool:
         """Whether its end is known, and so final."""
         return self.last_entry is not None
+
+    @property
+    def numbering(self) -> EntryNumbering:
+        """How the entries of its ledger are numbered in it; the ledger holds all of them."""
+        return EntryNumbering(self.segment)
 
     @property
     def size_bytes_through(self) -> int:

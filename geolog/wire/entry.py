@@ -35,6 +35,7 @@ import attrs
 from crc32c import crc32c
 
 from geolog.protocol.batch_seqs import GAPS_BYTES_MAX, BatchSeqs
+from geolog.protocol.ids import SegmentEntry
 from geolog.wire.batch import (
     Batch,
     Columns,
@@ -103,7 +104,7 @@ class EntryHeader:
     kind: EntryKind
     home_epoch: int
     segment: int
-    entry: int
+    entry: SegmentEntry
     first_sequence: int
     append_time_us: int
     record_count: int
@@ -192,7 +193,7 @@ def encode_entry(
         kind,
         home_epoch,
         segment,
-        entry,
+        SegmentEntry(entry),
         first_sequence,
         append_time_us,
         record_count=sum(batch.record_count for batch in batches),

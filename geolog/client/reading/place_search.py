@@ -21,7 +21,7 @@ from geolog.client.reading.bounds import (
 from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until
 from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
-from geolog.protocol.ids import DLSN, EntryId
+from geolog.protocol.ids import DLSN, EntryId, SegmentEntry
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import SegmentRecord
 from geolog.wire.batch import Columns
@@ -89,7 +89,7 @@ class PlaceSearch:
         first = await self._scan.next_segment(1)
         if first is not None and dlsn.segment < first:
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
-        return Begin(dlsn.segment, dlsn.entry, trim, slot=dlsn.slot)
+        return Begin(dlsn.segment, SegmentEntry(dlsn.entry), trim, slot=dlsn.slot)
 
     async def until(self, stop: Bound | None, end: PartitionEnd | None) -> Until:
         """Turn the bound at which to stop into the limits that records are compared with."""
@@ -139,7 +139,7 @@ class PlaceSearch:
         if segment is None:
             return Begin(sequence=sequence)
         if segment.first_sequence == sequence:
-            return Begin(segment.segment, 0, sequence)
+            return Begin(segment.segment, segment.numbering.first, sequence)
         entry = await self._search(segment, lambda one: one.header.first_sequence <= sequence)
         return Begin(segment.segment, entry, sequence)
 
@@ -162,8 +162,10 @@ class PlaceSearch:
         entry = await self._search_transaction(segment, transaction_id)
         return Begin(segment.segment, entry, transaction_id=transaction_id)
 
-    async def _search(self, segment: SegmentRecord, holds: Callable[[Entry], bool]) -> EntryId:
-        """The last entry for which `holds` is true, 0 if none; it must be true of a prefix."""
+    async def _search(
+        self, segment: SegmentRecord, holds: Callable[[Entry], bool]
+    ) -> SegmentEntry:
+        """The last entry for which `holds`, true of a prefix, is true; the first if none."""
         ledger = (await self._scan.ledger_of(segment)).record
         low, high = 0, await self._scan.readable_to(segment, ledger) + 1
         while high - low > 1:
@@ -173,10 +175,12 @@ class PlaceSearch:
                 low = middle
             else:
                 high = middle
-        return EntryId(low)
+        return segment.numbering.in_segment(EntryId(low))
 
-    async def _search_transaction(self, segment: SegmentRecord, transaction_id: int) -> EntryId:
-        """The last entry whose first transaction id is below this one; 0 if there is none."""
+    async def _search_transaction(
+        self, segment: SegmentRecord, transaction_id: int
+    ) -> SegmentEntry:
+        """The last entry whose first transaction id is below this one; the first if none."""
         # Skip entries without transaction ids.
         ledger = (await self._scan.ledger_of(segment)).record
         low, high = 0, await self._scan.readable_to(segment, ledger) + 1
@@ -192,7 +196,7 @@ class PlaceSearch:
                 high = middle
             else:
                 low = entry
-        return EntryId(low)
+        return segment.numbering.in_segment(EntryId(low))
 
 
 def lowest_transaction_id(entry: Entry) -> int | None:

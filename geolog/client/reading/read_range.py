@@ -3,7 +3,8 @@
 import attrs
 
 from geolog.client.reading.record import RecordBatch
-from geolog.protocol.ids import DLSN
+from geolog.protocol.entry_numbering import SEGMENT_BEGIN
+from geolog.protocol.ids import DLSN, SegmentEntry
 from geolog.wire.entry import EntryHeader
 
 UNKNOWN_SEQUENCE = -1
@@ -15,7 +16,7 @@ class Begin:
     """Where reading begins, as far as known before entries are read."""
 
     segment: int = 1
-    entry: int = 0
+    entry: SegmentEntry = SEGMENT_BEGIN
     sequence: int = 0
     time_us: int | None = None
     transaction_id: int | None = None

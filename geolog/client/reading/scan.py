@@ -235,7 +235,7 @@ class PartitionScan:
     ) -> EntryId:
         """The last entry of the segment that may be shown, as far as known without asking."""
         if end is not None and end.segment == segment.segment:
-            return EntryId(end.entry - 1)
+            return EntryId(segment.numbering.in_ledger(end.entry) - 1)
         if segment.last_entry is not None:
             return segment.last_entry
         if ledger.state is LedgerState.CLOSED:

@@ -11,7 +11,7 @@ not come. `LedgerWatch` reports changes of an open ledger.
 A segment may be trimmed at any moment. The walk then goes on where the partition begins, and
 reports the gap.
 
-Rules: PROTOCOL R1, R7, R10 and R11.
+Rules: PROTOCOL R1, R7, R10, R11 and R16.
 """
 
 import math
@@ -29,7 +29,8 @@ from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.reading.ledger_reader import FetchedEntry, Followed
 from geolog.ledger.reading.ledger_stream import LedgerStream
-from geolog.protocol.ids import EntryId
+from geolog.protocol.entry_numbering import SEGMENT_BEGIN
+from geolog.protocol.ids import NO_ENTRY, EntryId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import SegmentRecord
@@ -76,7 +77,7 @@ class PartitionWalk:
     """A walk, positioned before its next entry. `open_walk` opens it.
 
     Invariants: all entries of the ledger up to `_readable` are acknowledged; `_stream`, if set,
-    is positioned at `_entry` of that ledger, according to the record in `_ledger`.
+    is positioned at the walk's entry, according to the record in `_ledger`.
     """
 
     def __init__(
@@ -91,12 +92,12 @@ class PartitionWalk:
         self._config = scan.config
         self._end = end
         self._segment = max(1, begin.segment)
-        self._entry = EntryId(begin.entry)
+        self._entry = begin.entry
         self._sequence: int | None = None
         self._least_sequence = begin.sequence  # The range begins here.
         self._ledger: LedgerRecord | None = None
         self._watch: LedgerWatch | None = None  # Only for a ledger that may change.
-        self._readable = EntryId(begin.entry - 1)
+        self._readable = NO_ENTRY  # By the ledger's own numbers.
         self._stream: LedgerStream | None = None
         self._is_sealed = False  # And read to its end.
         self._asked_all_s = -math.inf
@@ -127,14 +128,15 @@ class PartitionWalk:
         if segment is None:
             return await self._find_segment()
         ledger = await self._ledger_of(segment)
-        if self._entry > self._readable:
+        entry = segment.numbering.in_ledger(self._entry)
+        if entry > self._readable:
             self._readable = self._scan.known_end(segment, ledger, self._end)
-        if self._entry <= self._readable:
-            return self._checked(segment, await self._fetch())
+        if entry <= self._readable:
+            return self._checked(segment, await self._fetch(entry))
         if self._is_over(segment, ledger):
-            self._segment, self._entry = self._segment + 1, EntryId(0)
+            self._segment, self._entry = self._segment + 1, SEGMENT_BEGIN
             return None
-        entries = await self._follow(ledger)
+        entries = await self._follow(ledger, entry)
         return self._checked(segment, entries) if entries else None
 
     def _is_at_end(self) -> bool:
@@ -157,7 +159,7 @@ class PartitionWalk:
             changed = None if is_final else trio.Event()
             self._ledger = (await self._scan.ledger_of(segment, changed=changed)).record
             self._watch_ledger(segment, changed)
-            self._readable = EntryId(self._entry - 1)
+            self._readable = EntryId(segment.numbering.in_ledger(self._entry) - 1)
         has_successor = self._end is not None and segment.segment < self._end.segment
         if has_successor and self._ledger.state is not LedgerState.CLOSED:
             self._ledger = await self._scan.closed_ledger_of(segment)
@@ -165,26 +167,26 @@ class PartitionWalk:
 
     # Acknowledged entries.
 
-    async def _fetch(self) -> list[FetchedEntry]:
-        """The next entries up to `_readable`, at least one."""
+    async def _fetch(self, first: EntryId) -> list[FetchedEntry]:
+        """The ledger's entries from `first` up to `_readable`, at least one."""
         with trio.move_on_after(self._config.stall_timeout_s):
             while True:
-                stream = self._open_stream()
+                stream = self._open_stream(first)
                 with trio.move_on_after(_MOVED_LOOK_S):
                     entries = await stream.read()
                     self._ledger = stream.record
                     return entries
                 await self._look_where_it_is()
         assert self._ledger is not None
-        raise self._scan.unavailable(self._ledger, self._entry)
+        raise self._scan.unavailable(self._ledger, first)
 
-    def _open_stream(self) -> LedgerStream:
+    def _open_stream(self, first: EntryId) -> LedgerStream:
         assert self._ledger is not None
         stream = self._stream
-        if stream is None or (stream.entry_next, stream.last) != (self._entry, self._readable):
+        if stream is None or (stream.entry_next, stream.last) != (first, self._readable):
             self._close_stream()
             stream = self._stream = LedgerStream(
-                self._scan.reader, self._ledger, self._entry, self._readable
+                self._scan.reader, self._ledger, first, self._readable
             )
         return stream
 
@@ -210,7 +212,7 @@ class PartitionWalk:
         """DamagedBytesError unless this is the next entry: a writer or node is broken."""
         header = fetched.decoded.header
         expected = self._sequence
-        if expected is None and self._entry == 0:
+        if expected is None and fetched.entry == 0:
             expected = segment.first_sequence
         found = (header.segment, header.entry)
         is_in_turn = expected is None or header.first_sequence == expected
@@ -220,14 +222,14 @@ class PartitionWalk:
                 f" sequence {expected}; node {fetched.served_by.node_id} gave entry"
                 f" {header.entry} of segment {header.segment}, sequence {header.first_sequence}"
             )
-        self._entry = EntryId(self._entry + 1)
+        self._entry = SegmentEntry(self._entry + 1)
         self._sequence = header.next_sequence
 
     # The tail: after the last entry known to be acknowledged.
 
-    async def _follow(self, ledger: LedgerRecord) -> list[FetchedEntry]:
-        """Wait at the tail for more entries, or for a change of the ledger."""
-        followed = await self._wait_at_tail(ledger)
+    async def _follow(self, ledger: LedgerRecord, first: EntryId) -> list[FetchedEntry]:
+        """Wait at the tail for `first` and more, or for a change of the ledger."""
+        followed = await self._wait_at_tail(ledger, first)
         if followed is not None:
             self._readable = EntryId(max(self._readable, followed.lac))
             if followed.entries:
@@ -235,7 +237,7 @@ class PartitionWalk:
         if self._hear_of_ledger():
             return []
         now_s = trio.current_time()
-        if self._entry > self._readable:
+        if first > self._readable:
             if now_s - self._asked_all_s >= self._config.follow_ask_all_s:
                 self._asked_all_s = now_s
                 lac = await self._scan.reader.lac_anywhere(ledger)
@@ -246,7 +248,7 @@ class PartitionWalk:
                 )  # This replica answers at once: it does not wait for more.
         return []
 
-    async def _wait_at_tail(self, ledger: LedgerRecord) -> Followed | None:
+    async def _wait_at_tail(self, ledger: LedgerRecord, first: EntryId) -> Followed | None:
         """Follow the nearest member; None if it failed, or the ledger's record changed."""
         assert self._watch is not None
         news = self._watch.news
@@ -261,7 +263,7 @@ class PartitionWalk:
 
             nursery.start_soon(end_with_news)
             followed = await self._scan.reader.follow(
-                ledger, self._entry, wait_s=self._config.follow_ask_all_s
+                ledger, first, wait_s=self._config.follow_ask_all_s
             )
             nursery.cancel_scope.cancel()
         return followed
@@ -347,7 +349,7 @@ class PartitionWalk:
         due = self._least_sequence if self._sequence is None else self._sequence
         self._close_stream()
         if segment.first_sequence <= due:
-            self._segment, self._entry = number, EntryId(0)
+            self._segment, self._entry = number, segment.numbering.first
             return None
         trim = await self._scan.trim()
         if trim < segment.first_sequence:
@@ -357,7 +359,7 @@ class PartitionWalk:
                 " were not trimmed, but no segment has them"
             )
         begin = await PlaceSearch(self._scan).at_trim(trim)
-        self._segment, self._entry = max(number, begin.segment), EntryId(begin.entry)
+        self._segment, self._entry = max(number, begin.segment), begin.entry
         self._sequence, self._least_sequence = None, trim
         self._ledger = None
         return TrimmedRun(due, trim)

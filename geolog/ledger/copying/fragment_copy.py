@@ -123,6 +123,7 @@ class FragmentCopy:
         means: CopyMeans,
     ) -> None:
         self._record = record
+        self._numbering = record.numbering
         self._extent = extent
         self._members = (
             *extent.fragment.ensemble,
@@ -242,7 +243,7 @@ class FragmentCopy:
             return answer, None
         try:
             encoded = encoded_as_read(body)
-            check_place(encoded.header, self._record, entry)
+            check_place(encoded.header, self._numbering, entry)
         except DamagedBytesError:
             return Answer.CORRUPT, None
         return answer, encoded

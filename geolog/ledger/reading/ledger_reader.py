@@ -5,7 +5,7 @@ or is unavailable for now, or all its replicas, proven intact, say that it is no
 last case it has moved or is lost. The ledger's record, read for certain after the replicas
 answered, decides which. While metadata does not answer, the entry is unavailable.
 
-Rules: PROTOCOL R2, R8 and R9.
+Rules: PROTOCOL R2, R8, R9 and R16.
 """
 
 import random
@@ -18,6 +18,7 @@ import trio
 from geolog.ledger.nodes.node_pool import LinkUse, NodePool
 from geolog.ledger.reading.shared_answers import SharedAnswers
 from geolog.ledger.replicas.replicas import SUSPECT_S, Replicas, SilentMemberError
+from geolog.protocol.entry_numbering import EntryNumbering
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
 from geolog.protocol.messages import Answer, ProbeAnswer, ReadAnswer
@@ -246,6 +247,7 @@ class LedgerReader:
     def _intact(
         self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
     ) -> Iterator[tuple[EntryId, FetchedEntry]]:
+        numbering = record.numbering
         for place, one in enumerate(answer.entries):
             if one.answer is not Answer.HAVE:
                 continue
@@ -253,7 +255,7 @@ class LedgerReader:
             try:
                 decoded = decode_entry(one.body)
                 decoded.verify()
-                check_place(decoded.header, record, entry)
+                check_place(decoded.header, numbering, entry)
             except DamagedBytesError:
                 self.damaged_count += 1  # Another replica must serve it.
                 continue
@@ -371,10 +373,10 @@ class LedgerReader:
         )
 
 
-def check_place(header: EntryHeader, record: LedgerRecord, entry: EntryId) -> None:
-    """Check that an intact entry is the requested one: a node may mix up its blocks."""
-    if (header.segment, header.entry) != (record.segment, entry):
+def check_place(header: EntryHeader, numbering: EntryNumbering, entry: EntryId) -> None:
+    """Check that an intact entry is this one of the ledger: a node may mix up its blocks."""
+    if not numbering.is_place_of(entry, header.segment, header.entry):
         raise DamagedBytesError(
-            f"expected entry {entry} of segment {record.segment}, got entry {header.entry} of"
-            f" segment {header.segment}"
+            f"expected entry {numbering.in_segment(entry)} of segment {numbering.segment}, got"
+            f" entry {header.entry} of segment {header.segment}"
         )

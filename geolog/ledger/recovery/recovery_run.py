@@ -85,6 +85,7 @@ class RecoveryRun:
         progress: RecoveryProgress,
     ) -> None:
         self._record = record
+        self._numbering = record.numbering
         self._progress = progress
         self._fragment = fragment = record.fragments[-1]
         self._pool = pool
@@ -189,7 +190,7 @@ class RecoveryRun:
     def _encoded(self, entry: EntryId, body: bytes | memoryview) -> EncodedEntry:
         """The entry to rewrite; DamagedBytesError also if it is a different entry."""
         encoded = encoded_as_read(body)
-        check_place(encoded.header, self._record, entry)
+        check_place(encoded.header, self._numbering, entry)
         return encoded
 
     async def _rewrite(self, effect: Rewrite) -> None:

@@ -13,8 +13,10 @@ from geolog.ledger.reading.ledger_reader import (
     LedgerReadConfig,
     LedgerReader,
     RecordNow,
+    check_place,
 )
-from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.entry_numbering import EntryNumbering
+from geolog.protocol.ids import EntryId, LedgerId, SegmentEntry
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import (
     Answer,
@@ -25,8 +27,8 @@ from geolog.protocol.messages import (
     Read,
     ReadAnswer,
 )
-from tests.pure.ledger.fake_nodes import FakeNodes, Lie, entry_of, open_fake_nodes
-from topology.errors import DataLostError, UnavailableError
+from tests.pure.ledger.fake_nodes import SEGMENT, FakeNodes, Lie, entry_of, open_fake_nodes
+from topology.errors import DamagedBytesError, DataLostError, UnavailableError
 
 
 def a_reader(
@@ -263,3 +265,53 @@ async def test_the_lac_comes_from_the_nearest_or_from_all(autojump_clock: MockCl
 
         assert await reader.lac_nearby(nodes.ledger()) == 1
         assert await reader.lac_anywhere(nodes.ledger()) == 4
+
+
+@attrs.frozen(kw_only=True)
+class LaterPart(LedgerRecord):
+    """A ledger that holds entry 7 of its segment and those behind it."""
+
+    @property
+    def numbering(self) -> EntryNumbering:
+        return EntryNumbering(self.segment, SegmentEntry(7))
+
+
+def later_part(nodes: FakeNodes) -> LaterPart:
+    fields = attrs.asdict(nodes.ledger(), recurse=False)
+    return LaterPart(**fields)
+
+
+@pytest.mark.parametrize(
+    ("numbering", "entry"),
+    [(EntryNumbering(SEGMENT), 7), (EntryNumbering(SEGMENT, SegmentEntry(7)), 0)],
+    ids=["numbered like its segment", "from entry 7 of its segment"],
+)
+def test_an_entry_is_in_its_place_by_the_numbering_of_its_ledger(
+    numbering: EntryNumbering, entry: int
+) -> None:
+    header = entry_of(7).header
+
+    check_place(header, numbering, EntryId(entry))
+    for other in {0, 1, 7, 14} - {entry}:
+        with pytest.raises(DamagedBytesError, match=rf"got entry 7 of segment {SEGMENT}"):
+            check_place(header, numbering, EntryId(other))
+    with pytest.raises(DamagedBytesError, match=f"of segment {SEGMENT + 1}, got"):
+        check_place(header, attrs.evolve(numbering, segment=SEGMENT + 1), EntryId(entry))
+
+
+async def test_a_ledger_may_hold_entries_under_other_numbers_than_their_headers(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        for node in nodes.nodes:
+            node.entries = {EntryId(n): entry_of(7 + n).join() for n in range(3)}
+        reader = a_reader(nodes)
+
+        fetched = await reader.read(later_part(nodes), EntryId(0), EntryId(2))
+
+        assert [one.entry for one in fetched] == [0, 1, 2]
+        assert [one.decoded.header.entry for one in fetched] == [7, 8, 9]
+        assert reader.damaged_count == 0
+        with trio.move_on_after(1):
+            await reader.read(nodes.ledger(), EntryId(0), EntryId(2))
+        assert reader.damaged_count > 0, "by other numbers, these are the wrong entries"
