@@ -69,8 +69,13 @@ class SegmentActivation:
         self, prepared: PreparedLedger, closing: ClosingSegment | None
     ) -> tuple[PreparedLedger, VersionedLedger, VersionedSegment]:
         segment = self._segment_of(prepared)
+        has_expired = False
         while True:
             try:
+                if has_expired:
+                    prepared = await self._source.prepare(self._user)
+                    segment = self._segment_of(prepared)
+                    has_expired = False
                 self.owner, ledger, opened = await self._changes.activate(
                     self._name,
                     self.owner,
@@ -82,8 +87,7 @@ class SegmentActivation:
                 expired = prepared.ledger.record.ledger
                 _log.info("ledger %s: expired unused; making another", expired)
                 prepared.writer.close()
-                prepared = await self._source.prepare(self._user)
-                segment = self._segment_of(prepared)
+                has_expired = True
             except GeologError as error:
                 if not error.retriable:
                     raise
