@@ -1,12 +1,14 @@
 """Owning partitions while a block lasts: take them over, write them, leave.
 
-Rules: PROTOCOL O7 and O8.
+`StreamTakeover` decides; this shell takes the partitions, and starts and ends their writers.
 """
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import assert_never
 
+import attrs
 import trio
 
 from geolog.background import all_of, open_background
@@ -16,13 +18,13 @@ from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.takeover import Takeover
 from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.stream_takeover import (
+    CountPartitions,
+    StartWriters,
+    StreamTakeover,
+    TakePartitions,
+)
 from topology.errors import FencedError
-
-_RESTS_MAX = 3.0
-"""Longest back-off after losing a takeover race, as a multiple of how long the attempt took."""
-
-_REST_S_MAX = 3.0
-"""Bound on that back-off. Appends must go on within 5 s plus two session time-outs (law 24)."""
 
 
 @asynccontextmanager
@@ -44,79 +46,124 @@ async def open_partition_writers(
     FencedError, NoSuchStreamError, SealedError, NotEnoughNodesError. A block that ends without
     an error leaves the open ledgers CLOSED.
     """
-    # A whole stream is all the partitions that it has once they are taken over; later writers
-    # find as many, or more. If two processes take over at the same time, and each gets some
-    # partitions first, neither succeeds: there is one moment at which the owner owned all.
-    # The loser backs off before its caller hears of it. If all losers retried at once, they
-    # would keep overtaking each other for ever.
-    writers: list[PartitionWriter] = []
-    began_s, rest_s = trio.current_time(), 0.0
     async with open_background() as nursery:
-
-        async def take(name: PartitionName) -> PartitionWriter:
-            source = LedgerAllocator(
-                name,
-                stream,
-                ledgers=takeover.ledgers,
-                pool=takeover.pool,
-                region=takeover.region,
-                rng=takeover.rng,
-                nursery=nursery,
-                config=config,
-                wants_received=wants_received,
-            )
-            source.prepare_early_nowait()
-            try:
-                taken = await takeover.take_over(name, who)
-            except BaseException:
-                await source.give_up()
-                raise
-            writer = PartitionWriter(
-                name,
-                stream,
-                taken,
-                partitions=takeover.partitions,
-                owners=takeover.owners,
-                source=source,
-                config=config,
-                now_us=now_us,
-                on_progress=partial(on_progress, name),
-                nursery=nursery,
-            )
-            writers.append(writer)
-            return writer
-
-        async def take_all() -> list[PartitionWriter]:
-            taken: list[PartitionWriter] = []
-            latest = stream
-            while len(taken) < latest.partitions:
-                more = latest.partition_names()[len(taken) :]
-                taken += await all_of([partial(take, name) for name in more])
-                latest = await catalog.read_same(stream)  # As it was after they were taken.
-            return taken
-
+        owned = _OwnedPartitions(
+            stream=stream,
+            who=who,
+            catalog=catalog,
+            takeover=takeover,
+            config=config,
+            wants_received=wants_received,
+            now_us=now_us,
+            on_progress=on_progress,
+            nursery=nursery,
+            latest=stream,
+        )
         try:
-            try:
-                if number is None:
-                    in_order = await take_all()
-                else:
-                    in_order = [await take(stream.partition(number))]
-                # Only the current owner can activate a first ledger. All partitions were
-                # taken before this, so when the last was taken, none of the others was lost.
-                await all_of([writer.start for writer in in_order])
-            except FencedError:
-                tried_s = trio.current_time() - began_s
-                rest_s = takeover.rng.uniform(0, min(_RESTS_MAX * tried_s, _REST_S_MAX))
-                raise
-            for writer in in_order:
-                nursery.start_soon(writer.run, name=f"owner of {writer.name}")
-            yield in_order
-            for writer in in_order:
+            await owned.open(number)
+            owned.run_nowait()
+            yield owned.in_order
+            for writer in owned.in_order:
                 await writer.wait_idle()
         finally:
-            with trio.move_on_after(config.close_timeout_s, shield=True):
-                await all_of([writer.leave for writer in writers])
-            for writer in writers:
-                writer.close()
-            if rest_s:
-                await trio.sleep(rest_s)
+            await owned.leave()
+
+
+@attrs.define(eq=False, kw_only=True)
+class _OwnedPartitions:
+    """The partitions that a block owns, or has begun to take over."""
+
+    stream: StreamRecord
+    who: str
+    catalog: StreamCatalog
+    takeover: Takeover
+    config: PartitionConfig
+    wants_received: bool
+    now_us: Callable[[], int]
+    on_progress: Callable[[PartitionName], None]
+    nursery: trio.Nursery
+    latest: StreamRecord
+    """The stream when its partitions were last counted."""
+    in_order: list[PartitionWriter] = attrs.field(factory=list)
+    """The writers, in the order of their partitions."""
+    _taken: list[PartitionWriter] = attrs.field(factory=list)
+    """Those whose takeover succeeded, even if another partition's failed."""
+    _back_off_s: float = 0.0
+
+    async def open(self, number: int | None) -> None:
+        """Take the stream over, or this partition of it, and start its writers."""
+        now_s = trio.current_time()
+        core = (
+            StreamTakeover.of_stream(self.stream.partitions, now_s=now_s)
+            if number is None
+            else StreamTakeover.of_partition(number, now_s=now_s)
+        )
+        try:
+            await self._take_all(core)
+        except FencedError:
+            self._back_off_s = core.on_overtaken(trio.current_time(), self.takeover.rng)
+            raise
+
+    async def _take_all(self, core: StreamTakeover) -> None:
+        step = core.begin()
+        while True:
+            match step:
+                case TakePartitions(numbers):
+                    names = [self.latest.partition(one) for one in numbers]
+                    self.in_order += await all_of([partial(self._take, name) for name in names])
+                    step = core.on_taken()
+                case CountPartitions():
+                    self.latest = await self.catalog.read_same(self.stream)
+                    step = core.on_count(self.latest.partitions)
+                case StartWriters():
+                    await all_of([writer.start for writer in self.in_order])
+                    return
+                case _:
+                    assert_never(step)
+
+    async def _take(self, name: PartitionName) -> PartitionWriter:
+        source = LedgerAllocator(
+            name,
+            self.stream,
+            ledgers=self.takeover.ledgers,
+            pool=self.takeover.pool,
+            region=self.takeover.region,
+            rng=self.takeover.rng,
+            nursery=self.nursery,
+            config=self.config,
+            wants_received=self.wants_received,
+        )
+        source.prepare_early_nowait()
+        try:
+            taken = await self.takeover.take_over(name, self.who)
+        except BaseException:
+            await source.give_up()
+            raise
+        writer = PartitionWriter(
+            name,
+            self.stream,
+            taken,
+            partitions=self.takeover.partitions,
+            owners=self.takeover.owners,
+            source=source,
+            config=self.config,
+            now_us=self.now_us,
+            on_progress=partial(self.on_progress, name),
+            nursery=self.nursery,
+        )
+        self._taken.append(writer)
+        return writer
+
+    def run_nowait(self) -> None:
+        """Write all partitions in the background."""
+        for writer in self.in_order:
+            self.nursery.start_soon(writer.run, name=f"owner of {writer.name}")
+
+    async def leave(self) -> None:
+        """End all writers; after a lost race, back off before the caller hears of it."""
+        with trio.move_on_after(self.config.close_timeout_s, shield=True):
+            await all_of([writer.leave for writer in self._taken])
+        for writer in self._taken:
+            writer.close()
+        if self._back_off_s:
+            await trio.sleep(self._back_off_s)

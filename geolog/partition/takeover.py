@@ -1,16 +1,17 @@
 """Becoming the owner of a partition: take its epoch, then close the predecessor's ledger.
 
-Rules: PROTOCOL O2 and O13.
+`PartitionTakeover` decides; this shell asks metadata, recovers the ledger, and reads the log.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import assert_never
 
 import attrs
 import trio
 
-from geolog.background import both
+from geolog.background import all_of
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.segment_records import VersionedSegment
@@ -21,14 +22,25 @@ from geolog.ledger.recovery.ledger_recovery import RecoveryConfig, recover_ledge
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.state_recovery import recovered_state
-from geolog.protocol.ids import Sequence
-from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.partition_state import PartitionState
+from geolog.protocol.partition_takeover import (
+    AskWhyDeposed,
+    ClaimPartition,
+    CloseLedger,
+    CompleteSegment,
+    Effect,
+    EndingStep,
+    FailTakeover,
+    FindLastSegment,
+    GiveBack,
+    PartitionTakeover,
+    ReadSegment,
+    ReadTrim,
+    RecoverState,
+)
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from topology.errors import DamagedBytesError, DataLostError
-
-_GIVE_BACK_S = 2.0
-"""How long a failed takeover waits to give back its claim; it goes on in the background."""
 
 
 @attrs.frozen
@@ -39,6 +51,32 @@ class TakenOver:
     state: PartitionState
     first_sequence: int
     """The trim at that time: records before it are gone."""
+
+
+@attrs.define(eq=False)
+class _Run:
+    """One takeover, and the versions of what it read."""
+
+    name: PartitionName
+    who: str
+    core: PartitionTakeover
+    owner: VersionedOwner | None = None
+    """None until the partition is claimed."""
+    last_version: int = 0
+    """Version of the last segment's record."""
+
+    @property
+    def claimed(self) -> VersionedOwner:
+        """The owner that this process became."""
+        assert self.owner is not None, f"{self.name} is not claimed"
+        return self.owner
+
+    def noted(self, found: VersionedSegment | None) -> SegmentRecord | None:
+        """The record of the segment found; its version is kept."""
+        if found is None:
+            return None
+        self.last_version = found.version
+        return found.record
 
 
 @attrs.frozen(kw_only=True)
@@ -61,49 +99,100 @@ class Takeover:
         """Own the partition, with every listed ledger CLOSED.
 
         FencedError if another process took it over in turn. SealedError, NoSuchStreamError. If
-        this fails for any reason, the partition is given back: readers leave the open ledger to
-        its owner for as long as that owner is alive.
+        this fails for any reason, the partition is given back.
         """
-        # The steps may run in different metadata sessions: reads of a process never go back
-        # (`geolog.metadata.seam`). The write that made this process the owner comes after all
-        # writes of earlier owners, so each later read sees those, and sees a ledger CLOSED that
-        # was closed here. None of these reads needs a sync.
-        owner = await self.owners.take(name, who)
+        run = _Run(name, who, PartitionTakeover(name))
         try:
-            state, trim = await both(
-                partial(self.end_open_segment, name, owner),
-                partial(self.partitions.trims.read, name),  # As of when it was taken, or later.
-            )
-            return TakenOver(owner, state, trim.first_sequence)
+            await self._follow(run, run.core.begin())
         except BaseException:
-            # The owner is forgotten only once metadata has the release, however late that is.
-            with trio.move_on_after(_GIVE_BACK_S, shield=True):
-                await self.owners.release(owner)
+            await self._follow(run, run.core.on_given_up())
             raise
+        return TakenOver(run.claimed, run.core.state, run.core.first_sequence)
 
     async def end_open_segment(
         self, name: PartitionName, owner: VersionedOwner
     ) -> PartitionState:
         """Close the ledger that may be open, store its segment's end, recover the state.
 
-        Only the last listed ledger can be open: each is listed in the step that closes the one
-        before it. FencedError if another process owns the partition: it may have gone on, and
-        trimmed the segment that was last.
+        FencedError if another process owns the partition.
         """
-        try:
-            return await self._end_listed(name, owner)
-        except (DamagedBytesError, DataLostError, NoSuchLedgerError):
-            why = await self.partitions.owners.why_deposed(name, owner.record)
-            if why is not None:
-                raise why from None
-            raise
+        run = _Run(name, owner.record.owner, PartitionTakeover(name), owner)
+        await self._follow(run, run.core.end_open_segment(owner.record.segment_highest))
+        return run.core.state
 
-    async def _end_listed(self, name: PartitionName, owner: VersionedOwner) -> PartitionState:
-        listed = await self._last_segment(name, owner)
-        if listed is None:
-            return PartitionState()
-        last = listed.record
-        closed = None if last.is_completed else await self._close(last)
+    async def close_open_ledger(self, name: PartitionName) -> None:
+        """Close the ledger that may be open, and so fence its writer."""
+        listed = await self.partitions.segments.last(name)
+        if listed is not None and not listed.record.is_completed:
+            await self._close(listed.record.ledger)
+
+    async def _follow(self, run: _Run, effects: Sequence[Effect]) -> None:
+        """Perform these, concurrently if they are several, and all that follows from them."""
+        while len(effects) == 1:
+            effects = await self._perform(run, effects[0])
+        if effects:
+            await all_of([partial(self._follow, run, [one]) for one in effects])
+
+    async def _perform(self, run: _Run, effect: Effect) -> list[Effect]:
+        core, name = run.core, run.name
+        match effect:
+            case ClaimPartition():
+                run.owner = await self.owners.take(name, run.who)
+                return core.on_claimed(run.owner.record.segment_highest)
+            case ReadTrim():
+                return core.on_trim((await self.partitions.trims.read(name)).first_sequence)
+            case AskWhyDeposed():
+                why = await self.partitions.owners.why_deposed(name, run.claimed.record)
+                return core.on_owner_known(effect, why)
+            case FailTakeover(error):
+                raise error
+            case GiveBack(patience_s):
+                # The owner is forgotten only once metadata has the release, however late.
+                with trio.move_on_after(patience_s, shield=True):
+                    await self.owners.release(run.claimed)
+                return []
+            case _:
+                try:
+                    return await self._end(run, effect)
+                except (DamagedBytesError, DataLostError, NoSuchLedgerError) as error:
+                    return core.on_log_broken(error)
+
+    async def _end(self, run: _Run, step: EndingStep) -> list[Effect]:
+        core, name = run.core, run.name
+        match step:
+            case ReadSegment(number):
+                found = await self.partitions.segments.at(name, [number])
+                return core.on_segment(run.noted(found[0] if found else None))
+            case FindLastSegment():
+                last = await self.partitions.segments.last(name)
+                return core.on_last_segment(run.noted(last))
+            case CloseLedger(ledger):
+                return core.on_closed(await self._close(ledger))
+            case RecoverState(last):
+                state = await self._recovered_state(name, last)
+                return core.on_state(state, now_us=self.now_us())
+            case CompleteSegment(completed):
+                stored = VersionedSegment(completed, run.last_version)
+                await self.partitions.changes.complete(name, run.claimed, stored)
+                return []
+            case _:
+                assert_never(step)
+
+    async def _close(self, ledger: LedgerId) -> EntryId:
+        closed = await recover_ledger(
+            ledger,
+            ledgers=self.ledgers,
+            pool=self.pool,
+            rng=self.rng,
+            config=self.recovery,
+            progress=self.progress,
+        )
+        assert closed.last_entry is not None
+        return closed.last_entry
+
+    async def _recovered_state(
+        self, name: PartitionName, last: SegmentRecord
+    ) -> PartitionState:
         reader = LedgerReader(
             self.pool,
             region=self.region,
@@ -111,7 +200,7 @@ class Takeover:
             config=LedgerReadConfig(),
             record_now=self.ledgers.record_certain,
         )
-        state = await recovered_state(
+        return await recovered_state(
             name,
             last=last,  # A later one belongs to an owner that has fenced us meanwhile.
             segments=self.partitions.segments,
@@ -119,77 +208,3 @@ class Takeover:
             reader=reader,
             progress=self.progress,
         )
-        if closed is None:
-            return _checked(name, last, state)
-        assert closed.last_entry is not None
-        if closed.last_entry < 0:
-            _go_on_behind_nothing(state, last)
-        if state.sequence_next < last.first_sequence:
-            raise DamagedBytesError(
-                f"{name}: the next sequence is {state.sequence_next} by the log, but its last"
-                f" segment begins at {last.first_sequence}"
-            )
-        completed = last.completed(
-            last_entry=closed.last_entry,
-            last_sequence=Sequence(state.sequence_next - 1),
-            last_append_time_us=state.append_time_us,
-            completed_us=self.now_us(),
-            last_transaction_id=state.transaction_id,
-            size_bytes_through=state.size_bytes,
-        )
-        await self.partitions.changes.complete(
-            name, owner, VersionedSegment(completed, listed.version)
-        )
-        return state
-
-    async def _last_segment(
-        self, name: PartitionName, owner: VersionedOwner
-    ) -> VersionedSegment | None:
-        """The last listed segment: an owner notes each segment's number as it lists it.
-
-        No sync is needed: a process that has become the owner, or has read that it is, sees the
-        writes of earlier owners.
-        """
-        highest = owner.record.segment_highest
-        if highest == 0:
-            return None
-        found = await self.partitions.segments.at(name, [highest])
-        return found[0] if found else await self.partitions.segments.last(name)
-
-    async def close_open_ledger(self, name: PartitionName) -> None:
-        """Close the ledger that may be open, and so fence its writer."""
-        listed = await self.partitions.segments.last(name)
-        if listed is not None and not listed.record.is_completed:
-            await self._close(listed.record)
-
-    async def _close(self, segment: SegmentRecord) -> LedgerRecord:
-        return await recover_ledger(
-            segment.ledger,
-            ledgers=self.ledgers,
-            pool=self.pool,
-            rng=self.rng,
-            config=self.recovery,
-            progress=self.progress,
-        )
-
-
-def _go_on_behind_nothing(state: PartitionState, empty: SegmentRecord) -> None:
-    """Set the state to what the empty segment's record says; all before it may be gone."""
-    state.sequence_next = empty.first_sequence
-    state.append_time_us = max(state.append_time_us, empty.append_time_us_before)
-    if state.transaction_id is None:
-        state.transaction_id = empty.transaction_id_before
-    state.size_bytes = empty.size_bytes_before
-
-
-def _checked(name: PartitionName, last: SegmentRecord, state: PartitionState) -> PartitionState:
-    """The state, checked to end where the list of segments does."""
-    assert last.last_sequence is not None
-    if last.last_entry is not None and last.last_entry < 0:
-        _go_on_behind_nothing(state, last)
-    if state.sequence_next != last.last_sequence + 1:
-        raise DamagedBytesError(
-            f"{name}: the next sequence is {state.sequence_next} by the log, but"
-            f" {last.last_sequence + 1} by its list of segments"
-        )
-    return state
