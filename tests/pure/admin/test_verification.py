@@ -16,6 +16,7 @@ from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Me
 from geolog.protocol.messages import Answer, EntryAnswer, Message, Probe, Read, ReadAnswer
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName
 from tests.pure.ledger.fake_nodes import SEGMENT, FakeNodes, entry_of, open_fake_nodes
+from tests.pure.ledger.later_part import LaterSegment, later_part
 from topology.location import Location
 
 AWAY = Member(InstanceId("f" * 32), "away", Location.parse("/far/rack-9"))
@@ -26,11 +27,13 @@ async def verified(
     count: int = 10,
     *,
     record: LedgerRecord | None = None,
+    kind: type[SegmentRecord] = SegmentRecord,
+    due: int = 0,
     full_copies: bool = False,
     latest: LatestLedger | None = None,
     queued: list[tuple[LedgerId, RepairReason]] | None = None,
 ) -> VerifyReport:
-    """Verify the ledger from entry 0, which has sequence 0."""
+    """Verify the ledger from entry 0, which should have sequence `due`."""
     reader = LedgerReader(
         nodes.pool,
         region="near",
@@ -52,7 +55,7 @@ async def verified(
         progress=None,
     )
     ledger = record or nodes.ledger()
-    segment = SegmentRecord(
+    segment = kind(
         segment=SEGMENT,
         ledger=ledger.ledger,
         home_epoch=1,
@@ -61,7 +64,7 @@ async def verified(
         activated_us=0,
     )
     name = PartitionName(StreamName.parse("a/b"))
-    await verifier.verify_ledger(Extent(name, segment, ledger, EntryId(count - 1), 0))
+    await verifier.verify_ledger(Extent(name, segment, ledger, EntryId(count - 1), due))
     return verifier.report
 
 
@@ -110,6 +113,16 @@ async def test_whole_copies_are_good(autojump_clock: MockClock) -> None:
     assert report.is_good
     assert (report.entries, report.records, report.copies_good) == (200, 200, 600)
     assert report.problems == []
+
+
+@pytest.mark.parametrize(("kind", "gaps"), [(LaterSegment, 0), (SegmentRecord, 3)])
+async def test_the_segments_numbering_says_which_entry_belongs_where(
+    kind: type[SegmentRecord], gaps: int, autojump_clock: MockClock
+) -> None:
+    async with open_fake_nodes() as nodes:
+        report = await verified(nodes, 3, record=later_part(nodes, 3), kind=kind, due=7)
+
+    assert (report.gaps, report.copies_good) == (gaps, 9)
 
 
 def test_missing_copies_are_a_reason_if_full_copies_are_required() -> None:

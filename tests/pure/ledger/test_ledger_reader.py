@@ -28,6 +28,7 @@ from geolog.protocol.messages import (
     ReadAnswer,
 )
 from tests.pure.ledger.fake_nodes import SEGMENT, FakeNodes, Lie, entry_of, open_fake_nodes
+from tests.pure.ledger.later_part import later_part
 from topology.errors import DamagedBytesError, DataLostError, UnavailableError
 
 
@@ -267,20 +268,6 @@ async def test_the_lac_comes_from_the_nearest_or_from_all(autojump_clock: MockCl
         assert await reader.lac_anywhere(nodes.ledger()) == 4
 
 
-@attrs.frozen(kw_only=True)
-class LaterPart(LedgerRecord):
-    """A ledger that holds entry 7 of its segment and those behind it."""
-
-    @property
-    def numbering(self) -> EntryNumbering:
-        return EntryNumbering(self.segment, SegmentEntry(7))
-
-
-def later_part(nodes: FakeNodes) -> LaterPart:
-    fields = attrs.asdict(nodes.ledger(), recurse=False)
-    return LaterPart(**fields)
-
-
 @pytest.mark.parametrize(
     ("numbering", "entry"),
     [(EntryNumbering(SEGMENT), 7), (EntryNumbering(SEGMENT, SegmentEntry(7)), 0)],
@@ -303,11 +290,9 @@ async def test_a_ledger_may_hold_entries_under_other_numbers_than_their_headers(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
-        for node in nodes.nodes:
-            node.entries = {EntryId(n): entry_of(7 + n).join() for n in range(3)}
-        reader = a_reader(nodes)
+        reader, ledger = a_reader(nodes), later_part(nodes, 3)
 
-        fetched = await reader.read(later_part(nodes), EntryId(0), EntryId(2))
+        fetched = await reader.read(ledger, EntryId(0), EntryId(2))
 
         assert [one.entry for one in fetched] == [0, 1, 2]
         assert [one.decoded.header.entry for one in fetched] == [7, 8, 9]

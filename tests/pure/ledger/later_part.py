@@ -1,0 +1,37 @@
+"""A ledger that holds a later part of its segment, as a copy in another region may."""
+
+import attrs
+
+from geolog.protocol.entry_numbering import EntryNumbering
+from geolog.protocol.ids import EntryId, SegmentEntry
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.stream_state import SegmentRecord
+from tests.pure.ledger.fake_nodes import FakeNodes, entry_of
+
+FIRST = SegmentEntry(7)
+"""Number in its segment of the ledger's entry 0."""
+
+
+@attrs.frozen(kw_only=True)
+class LaterPart(LedgerRecord):
+    """A ledger whose entry 0 is entry 7 of its segment."""
+
+    @property
+    def numbering(self) -> EntryNumbering:
+        return EntryNumbering(self.segment, FIRST)
+
+
+@attrs.frozen(kw_only=True)
+class LaterSegment(SegmentRecord):
+    """The segment of such a ledger."""
+
+    @property
+    def numbering(self) -> EntryNumbering:
+        return EntryNumbering(self.segment, FIRST)
+
+
+def later_part(nodes: FakeNodes, count: int) -> LaterPart:
+    """A ledger whose first entries are at all nodes, as if they had been acknowledged."""
+    for node in nodes.nodes:
+        node.entries = {EntryId(one): entry_of(FIRST + one).join() for one in range(count)}
+    return LaterPart(**attrs.asdict(nodes.ledger(), recurse=False))
