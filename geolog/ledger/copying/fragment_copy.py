@@ -16,8 +16,7 @@ from geolog.ledger.copying.copy_target import CopyTarget
 from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.ledger.nodes.connection import NodeConnection, NodeRefusedError
 from geolog.ledger.nodes.node_pool import NodePool
-from geolog.ledger.reading.ledger_reader import check_place
-from geolog.ledger.recovery.recovery_run import encoded_as_read
+from geolog.ledger.replicas.entry_check import encoded_as_read
 from geolog.ledger.replicas.replicas import Replicas, SilentMemberError
 from geolog.protocol.copying import (
     CopyBatch,
@@ -242,8 +241,7 @@ class FragmentCopy:
         if answer is not Answer.HAVE:
             return answer, None
         try:
-            encoded = encoded_as_read(body)
-            check_place(encoded.header, self._numbering, entry)
+            encoded = encoded_as_read(body, self._numbering, entry)
         except DamagedBytesError:
             return Answer.CORRUPT, None
         return answer, encoded

@@ -5,7 +5,7 @@ or is unavailable for now, or all its replicas, proven intact, say that it is no
 last case it has moved or is lost. The ledger's record, read for certain after the replicas
 answered, decides which. While metadata does not answer, the entry is unavailable.
 
-Rules: PROTOCOL R2, R8, R9 and R16.
+Rules: PROTOCOL R2, R8 and R9.
 """
 
 import random
@@ -17,13 +17,13 @@ import trio
 
 from geolog.ledger.nodes.node_pool import LinkUse, NodePool
 from geolog.ledger.reading.shared_answers import SharedAnswers
+from geolog.ledger.replicas.entry_check import checked_entry
 from geolog.ledger.replicas.replicas import SUSPECT_S, Replicas, SilentMemberError
-from geolog.protocol.entry_numbering import EntryNumbering
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
 from geolog.protocol.messages import Answer, ProbeAnswer, ReadAnswer
 from geolog.protocol.tail_view import TailView
-from geolog.wire.entry import Entry, EntryHeader, decode_entry
+from geolog.wire.entry import Entry
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
 
@@ -253,9 +253,7 @@ class LedgerReader:
                 continue
             entry = EntryId(first + place)
             try:
-                decoded = decode_entry(one.body)
-                decoded.verify()
-                check_place(decoded.header, numbering, entry)
+                decoded = checked_entry(one.body, numbering, entry)
             except DamagedBytesError:
                 self.damaged_count += 1  # Another replica must serve it.
                 continue
@@ -370,13 +368,4 @@ class LedgerReader:
                 for answer in answers.values()
             ),
             silent_count=len(fragment.ensemble) - len(answers),
-        )
-
-
-def check_place(header: EntryHeader, numbering: EntryNumbering, entry: EntryId) -> None:
-    """Check that an intact entry is this one of the ledger: a node may mix up its blocks."""
-    if not numbering.is_place_of(entry, header.segment, header.entry):
-        raise DamagedBytesError(
-            f"expected entry {numbering.in_segment(entry)} of segment {numbering.segment}, got"
-            f" entry {header.entry} of segment {header.segment}"
         )

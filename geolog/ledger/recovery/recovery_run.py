@@ -14,11 +14,10 @@ from functools import partial
 
 import attrs
 import trio
-from crc32c import crc32c
 
 from geolog.ledger.nodes.node_pool import LinkUse, NodePool
-from geolog.ledger.reading.ledger_reader import check_place
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.ledger.replicas.entry_check import encoded_as_read
 from geolog.ledger.replicas.replicas import Replicas
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.ledger.writing.replacement_finder import ReplacementFinder
@@ -34,7 +33,7 @@ from geolog.protocol.recovery import (
     Rewrite,
 )
 from geolog.protocol.recovery_pace import RECOVERY_ENTRIES_MAX, RecoveryPace
-from geolog.wire.entry import EncodedEntry, decode_entry
+from geolog.wire.entry import EncodedEntry
 from topology.errors import (
     DamagedBytesError,
     FencedError,
@@ -182,16 +181,11 @@ class RecoveryRun:
             return  # Another member's answer decided it.
         if answer is Answer.HAVE:
             try:
-                self._bodies[slot, entry] = self._encoded(entry, body)
+                encoded = encoded_as_read(body, self._numbering, entry)
+                self._bodies[slot, entry] = encoded
             except DamagedBytesError:
                 answer = Answer.CORRUPT
         await self._tell.send(lambda: self._core.on_answer(slot, entry, answer))
-
-    def _encoded(self, entry: EntryId, body: bytes | memoryview) -> EncodedEntry:
-        """The entry to rewrite; DamagedBytesError also if it is a different entry."""
-        encoded = encoded_as_read(body)
-        check_place(encoded.header, self._numbering, entry)
-        return encoded
 
     async def _rewrite(self, effect: Rewrite) -> None:
         encoded = self._bodies.pop((effect.slot, effect.entry))
@@ -290,10 +284,3 @@ class RecoveryRun:
     def _tell_nowait(self, entry: EntryId, *, is_acked: bool) -> None:
         tell = self._core.on_acked if is_acked else self._core.on_cannot_ack
         self._tell.send_nowait(lambda: tell(entry))
-
-
-def encoded_as_read(body: bytes | memoryview) -> EncodedEntry:
-    """Decode and fully check an entry that was read from a replica, to be sent as it is."""
-    entry = decode_entry(body)
-    entry.verify()
-    return EncodedEntry(entry.header, (body,), crc32c(body))

@@ -13,8 +13,8 @@ from geolog.ledger.reading.ledger_reader import (
     LedgerReadConfig,
     LedgerReader,
     RecordNow,
-    check_place,
 )
+from geolog.ledger.replicas.entry_check import check_place
 from geolog.protocol.entry_numbering import EntryNumbering
 from geolog.protocol.ids import EntryId, LedgerId, SegmentEntry
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
