@@ -33,7 +33,7 @@ _HOMES = {
     "geolog.client.reading.record": ("Gap", "GapReason", "Record", "RecordBatch"),
     "geolog.client.writing.writer": ("Writer",),
     "geolog.client.writing.writer_pending": ("AckLevel", "Pending", "Receipt"),
-    "geolog.client.writing.writer_repeats": ("ForgottenSeqError", "RepeatUnreadError"),
+    "geolog.partition.repeated_batch": ("ForgottenSeqError", "RepeatUnreadError"),
     "geolog.protocol.ids": ("DLSN", "Position"),
     "topology.errors": (
         "ClosedError",

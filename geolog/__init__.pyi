@@ -21,8 +21,8 @@ from geolog.client.writing.writer import Writer as Writer
 from geolog.client.writing.writer_pending import AckLevel as AckLevel
 from geolog.client.writing.writer_pending import Pending as Pending
 from geolog.client.writing.writer_pending import Receipt as Receipt
-from geolog.client.writing.writer_repeats import ForgottenSeqError as ForgottenSeqError
-from geolog.client.writing.writer_repeats import RepeatUnreadError as RepeatUnreadError
+from geolog.partition.repeated_batch import ForgottenSeqError as ForgottenSeqError
+from geolog.partition.repeated_batch import RepeatUnreadError as RepeatUnreadError
 from geolog.protocol.ids import DLSN as DLSN
 from geolog.protocol.ids import Position as Position
 from topology.errors import ClosedError as ClosedError

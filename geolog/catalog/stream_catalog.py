@@ -160,6 +160,12 @@ class StreamCatalog:
         check_life(known, found)
         return found
 
+    async def read_same_latest(self, known: StreamRecord) -> StreamRecord:
+        """The settings of this stream, including all that was written before this call."""
+        found = await self.read_latest(known.name)
+        check_life(known, found)
+        return found
+
     async def _find(
         self, name: StreamName, freshness: Freshness = Freshness.LATEST
     ) -> tuple[StreamRecord, int]:

@@ -1,33 +1,122 @@
-"""Deciding whether a partition accepts a batch: its terms against the partition's state.
+"""Deciding whether a partition accepts a batch, or a writer's fence: against its state.
 
 A batch is accepted or refused as a whole; nothing of a refused batch is in the log.
 
-Rules: PROTOCOL S11 and S19.
+Theory of operation. The answers come in order, but a session sends on without waiting for them.
+If one of its batches is refused, those behind it must not get in: its records would be out of
+order, and the refused seq, now below the highest, could never be appended. So they are refused
+too, until the refused seq comes again.
+
+Acceptance decides, not acknowledgement: as soon as a fence is accepted, no
+batch of an older session is. A session appends only where it has fenced, so a batch of an epoch
+that the partition does not know comes from a session that has been forgotten.
+
+Rules: PROTOCOL S7, S11, S19 and S22.
 """
 
 from geolog.partition.batch_in_flight import BatchTerms
-from geolog.protocol.partition_state import PartitionState, Repeat
+from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.writer_fence import may_fence
+from geolog.protocol.writer_standing import WriterFence
 from geolog.wire.entry import WriterStamp
-from topology.errors import ConflictError, FencedError
+from topology.errors import ConflictError, FencedError, GeologError
+
+
+class FenceRefusedError(FencedError):
+    """Another session of the writer has begun: `epoch` is its epoch in this partition."""
+
+    def __init__(self, message: str, *, epoch: int) -> None:
+        super().__init__(message)
+        self.epoch = epoch
 
 
 class BatchAdmission:
-    """Judges batches in the order in which they come, and remembers those that it accepted."""
+    """Judges batches and fences in the order in which they come; remembers the accepted."""
 
     def __init__(self, name: PartitionName, state: PartitionState) -> None:
         self._name = name
         self._transaction_id = state.transaction_id  # The highest accepted so far.
-        self._seqs: dict[bytes, int] = {}  # The highest of each writer, since this owner began.
+        # Of each writer, since this owner began.
+        self._seqs: dict[bytes, int] = {}  # The highest.
+        self._sessions: dict[bytes, WriterFence] = {}
+        self._refused: dict[bytes, int] = {}  # Must come again before any higher seq.
 
     def __repr__(self) -> str:
         return f"BatchAdmission({self._name}, {len(self._seqs)} writers)"
 
-    def admit(self, terms: BatchTerms, *, sequence_next: int, sent: PartitionState) -> None:
-        """Accept a batch that would begin at `sequence_next`. ConflictError, FencedError.
+    def session_of(self, writer_id: bytes, sent: PartitionState) -> WriterFence:
+        """The newest session of a writer that began here.
 
         sent: the partition after everything that was sent.
         """
+        accepted = self._sessions.get(writer_id)
+        if accepted is not None:
+            return accepted
+        writer = sent.writer(writer_id)
+        return WriterFence(writer.epoch, writer.nonce)
+
+    def admit_fence(self, writer_id: bytes, fence: WriterFence, sent: PartitionState) -> None:
+        """Accept the fence of a writer's session. FenceRefusedError."""
+        known = self.session_of(writer_id, sent)
+        if not may_fence(known.epoch, known.nonce, fence.epoch, fence.nonce):
+            raise FenceRefusedError(
+                f"{self._name} has another session of writer {writer_id.decode()!r}, at epoch"
+                f" {known.epoch}",
+                epoch=known.epoch,
+            )
+        self._sessions[writer_id] = fence
+        if fence != known:
+            self._refused.pop(writer_id, None)
+
+    def is_repeat(self, stamp: WriterStamp, sent: PartitionState) -> bool:
+        """Whether a seq as high as the batch's first was accepted before. FencedError."""
+        self._check_session(stamp, sent)
+        return stamp.seqs.first <= self._seq_highest(stamp.writer_id, sent)
+
+    def _seq_highest(self, writer_id: bytes, sent: PartitionState) -> int:
+        return max(sent.writer(writer_id).seq_highest, self._seqs.get(writer_id, -1))
+
+    def _check_session(self, stamp: WriterStamp, sent: PartitionState) -> None:
+        epoch = self.session_of(stamp.writer_id, sent).epoch
+        if stamp.epoch == epoch:
+            return
+        who = f"writer {stamp.writer_id.decode()!r}"
+        why = (
+            f"a newer session of {who} has begun since"
+            if stamp.epoch < epoch
+            else f"{self._name} does not know this session of {who} any more: open it again"
+        )
+        deposed = FencedError(why)
+        deposed.outcome = "unknown"  # Another session may have appended these.
+        raise deposed
+
+    def admit(self, terms: BatchTerms, *, sequence_next: int) -> None:
+        """Accept a batch, not a repeat, that would begin at `sequence_next`. ConflictError."""
+        stamp = terms.writer
+        try:
+            if stamp is not None:
+                self._check_refused(stamp)
+            self._check(terms, sequence_next)
+        except GeologError:
+            if stamp is not None:
+                refused = self._refused.get(stamp.writer_id, stamp.seqs.first)
+                self._refused[stamp.writer_id] = min(refused, stamp.seqs.first)
+            raise
+        if stamp is not None:
+            self._refused.pop(stamp.writer_id, None)
+            self._seqs[stamp.writer_id] = stamp.seqs.last
+        if terms.transaction_last is not None:
+            self._transaction_id = terms.transaction_last
+
+    def _check_refused(self, stamp: WriterStamp) -> None:
+        refused = self._refused.get(stamp.writer_id)
+        if refused is not None and stamp.seqs.first > refused:
+            raise ConflictError(
+                f"seq {refused} was refused: append it again before seq {stamp.seqs.first}"
+            )
+
+    def _check(self, terms: BatchTerms, sequence_next: int) -> None:
         expected, first = terms.expect_sequence, terms.transaction_first
         if expected is not None and expected != sequence_next:
             raise ConflictError(
@@ -39,27 +128,3 @@ class BatchAdmission:
             raise ConflictError(
                 f"transaction id {first} is too low: {self._name} already has {highest}"
             )
-        if terms.writer is not None:
-            self._check_writer(terms.writer, sent)
-            self._seqs[terms.writer.writer_id] = terms.writer.seqs.last
-        if terms.transaction_last is not None:
-            self._transaction_id = terms.transaction_last
-
-    def _check_writer(self, stamp: WriterStamp, sent: PartitionState) -> None:
-        writer_id = stamp.writer_id
-        judged = sent.judge(writer_id, stamp.epoch, stamp.seqs)
-        if judged is Repeat.DEPOSED:
-            deposed = FencedError(
-                f"a newer session of writer {writer_id.decode()!r} has written since"
-            )
-            deposed.outcome = "unknown"  # That session may have appended these.
-            raise deposed
-        highest = max(sent.writer(writer_id).seq_highest, self._seqs.get(writer_id, -1))
-        first = stamp.seqs.first
-        if first <= highest:
-            repeated = ConflictError(
-                f"seq {first} is too low: writer {writer_id.decode()!r} has already appended"
-                f" seq {highest}"
-            )
-            repeated.outcome = "unknown"
-            raise repeated

@@ -1,13 +1,16 @@
-"""A sealed batch on its way through the owner, and the terms that its writer set."""
+"""Entries on their way through the owner: sealed batches, and fences of named writers."""
+
+from abc import ABC, abstractmethod
 
 import attrs
 import trio
 
 from geolog.protocol.ids import Sequence
-from geolog.protocol.partition_state import WrittenBatch
+from geolog.protocol.partition_state import PartitionState, WrittenBatch
 from geolog.protocol.sequencer import Assigned
+from geolog.protocol.writer_standing import WriterFence
 from geolog.wire.batch import SealedBatch
-from geolog.wire.entry import WriterStamp
+from geolog.wire.entry import EncodedEntry, EntryKind, WriterStamp, encode_entry
 from topology.errors import GeologError
 
 
@@ -29,46 +32,150 @@ NO_TERMS = BatchTerms()
 
 
 @attrs.define(eq=False)
-class BatchInFlight:
-    """A sealed batch on its way; `done` is set when its place, or `error`, is final.
-
-    If the owner asks for it, `received` is set earlier: the batch is then in the memory of an
-    ack set, and keeps its place unless the ledger fails.
-    """
+class EntryInFlight(ABC):
+    """An entry on its way; `done` is set when its place, or `error`, is final."""
 
     sealed: SealedBatch
     assigned: Assigned
     since_s: float
-    terms: BatchTerms = NO_TERMS
-    segment: int = 0
-    entry: int = -1
-    error: GeologError | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-    received: trio.Event = attrs.field(factory=trio.Event)
+    segment: int = attrs.field(default=0, kw_only=True)
+    entry: int = attrs.field(default=-1, kw_only=True)
+    error: GeologError | None = attrs.field(default=None, kw_only=True)
+    done: trio.Event = attrs.field(factory=trio.Event, kw_only=True)
+    received: trio.Event = attrs.field(factory=trio.Event, kw_only=True)
+    """If the owner asks for it, set earlier than `done`: the entry is then in the memory of an
+    ack set, and keeps its place unless the ledger fails."""
 
     @property
     def first_sequence(self) -> Sequence:
-        """The sequence of its first record."""
+        """The sequence of its first record, or of the next record if it has none."""
         return self.assigned.first_sequence
 
     @property
-    def next_sequence(self) -> Sequence:
-        """The sequence after its last record."""
-        return Sequence(self.assigned.first_sequence + self.sealed.record_count)
+    @abstractmethod
+    def records_count(self) -> int:
+        """How many records of the stream it holds."""
 
     @property
-    def size_bytes(self) -> int:
-        """How many bytes of the window it uses."""
-        return self.sealed.length_bytes
+    @abstractmethod
+    def is_numbered(self) -> bool:
+        """Whether a named writer numbered its records."""
 
-    def written(self, stamp: WriterStamp) -> WrittenBatch:
-        """The record of this batch in its writer's state, with its latest place."""
-        return WrittenBatch(
-            seqs=stamp.seqs,
+    @abstractmethod
+    def encoded(self, home_epoch: int) -> EncodedEntry:
+        """The entry for its latest place."""
+
+    @abstractmethod
+    def add_to(self, state: PartitionState) -> None:
+        """Add it to the state, behind everything before it."""
+
+
+@attrs.define(eq=False)
+class BatchInFlight(EntryInFlight):
+    """A sealed batch of records, which is an entry of its own."""
+
+    terms: BatchTerms = NO_TERMS
+
+    def __str__(self) -> str:
+        return f"records from sequence {self.first_sequence}"
+
+    @property
+    def records_count(self) -> int:
+        """How many records it holds."""
+        return self.sealed.record_count
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether a named writer numbered its records."""
+        return self.terms.writer is not None
+
+    def encoded(self, home_epoch: int) -> EncodedEntry:
+        """The entry for its latest place."""
+        return encode_entry(
+            [self.sealed],
+            home_epoch=home_epoch,
             segment=self.segment,
             entry=self.entry,
-            slot=0,
-            first_sequence=self.first_sequence,
-            header_crc=self.sealed.header_crc,
-            body_crc=self.sealed.body_crc,
+            first_sequence=self.assigned.first_sequence,
+            append_time_us=self.assigned.append_time_us,
+            writers=[self.terms.writer],
         )
+
+    def add_to(self, state: PartitionState) -> None:
+        """Add it to the state, behind everything before it."""
+        sealed, append_time_us = self.sealed, self.assigned.append_time_us
+        first_sequence = self.assigned.first_sequence
+        state.on_entry(
+            next_sequence=Sequence(first_sequence + sealed.record_count),
+            append_time_us=append_time_us,
+            transaction_id=self.terms.transaction_last,
+            batch_bytes=sealed.length_bytes,
+        )
+        stamp = self.terms.writer
+        if stamp is not None:
+            written = WrittenBatch(
+                seqs=stamp.seqs,
+                segment=self.segment,
+                entry=self.entry,
+                slot=0,
+                first_sequence=first_sequence,
+                header_crc=sealed.header_crc,
+                body_crc=sealed.body_crc,
+            )
+            state.on_batch(
+                stamp.writer_id,
+                stamp.epoch,
+                written,
+                append_time_us,
+                partitions=stamp.partitions,
+            )
+
+
+@attrs.define(eq=False)
+class FenceInFlight(EntryInFlight):
+    """The fence of a named writer's session, in its control entry."""
+
+    writer_id: bytes
+    fence: WriterFence
+
+    def __str__(self) -> str:
+        return f"the fence of writer {self.writer_id.decode()!r} at epoch {self.fence.epoch}"
+
+    @property
+    def records_count(self) -> int:
+        """Zero: a fence holds none."""
+        return 0
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether a named writer numbered its records: it has none."""
+        return False
+
+    def encoded(self, home_epoch: int) -> EncodedEntry:
+        """The entry for its latest place."""
+        return encode_entry(
+            [self.sealed],
+            kind=EntryKind.CONTROL,
+            home_epoch=home_epoch,
+            segment=self.segment,
+            entry=self.entry,
+            first_sequence=self.assigned.first_sequence,
+            append_time_us=self.assigned.append_time_us,
+        )
+
+    def add_to(self, state: PartitionState) -> None:
+        """Add it to the state, behind everything before it."""
+        state.on_fence(self.writer_id, self.fence, self.assigned.append_time_us)
+
+
+class RefusedBatch:
+    """The answer to a batch that was not accepted: `error` says why."""
+
+    def __init__(self, error: GeologError) -> None:
+        self.error: GeologError | None = error
+        self.segment, self.entry, self.first_sequence = 0, -1, Sequence(0)
+        self.done = self.received = trio.Event()
+        self.done.set()
+
+    def __repr__(self) -> str:
+        return f"RefusedBatch({self.error!r})"

@@ -16,11 +16,13 @@ from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.takeover import Takeover
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.stream_takeover import (
     CountPartitions,
     StartWriters,
+    Step,
     StreamTakeover,
     TakePartitions,
 )
@@ -39,7 +41,8 @@ async def open_partition_writers(
     wants_received: bool,
     now_us: Callable[[], int],
     on_progress: Callable[[PartitionName], None],
-) -> AsyncIterator[list[PartitionWriter]]:
+    read_back: ReadBack,
+) -> AsyncIterator["OwnedPartitions"]:
     """Take over a stream, or one partition of it, and write it while the block lasts.
 
     Waits until the predecessors' ledgers are recovered; the caller bounds that wait.
@@ -47,7 +50,8 @@ async def open_partition_writers(
     an error leaves the open ledgers CLOSED.
     """
     async with open_background() as nursery:
-        owned = _OwnedPartitions(
+        now_s = trio.current_time()
+        owned = OwnedPartitions(
             stream=stream,
             who=who,
             catalog=catalog,
@@ -56,13 +60,16 @@ async def open_partition_writers(
             wants_received=wants_received,
             now_us=now_us,
             on_progress=on_progress,
+            read_back=read_back,
             nursery=nursery,
             latest=stream,
+            core=StreamTakeover.of_stream(stream.partitions, now_s=now_s)
+            if number is None
+            else StreamTakeover.of_partition(number, now_s=now_s),
         )
         try:
-            await owned.open(number)
-            owned.run_nowait()
-            yield owned.in_order
+            await owned.open()
+            yield owned
             for writer in owned.in_order:
                 await writer.wait_idle()
         finally:
@@ -70,7 +77,7 @@ async def open_partition_writers(
 
 
 @attrs.define(eq=False, kw_only=True)
-class _OwnedPartitions:
+class OwnedPartitions:
     """The partitions that a block owns, or has begun to take over."""
 
     stream: StreamRecord
@@ -81,7 +88,9 @@ class _OwnedPartitions:
     wants_received: bool
     now_us: Callable[[], int]
     on_progress: Callable[[PartitionName], None]
+    read_back: ReadBack
     nursery: trio.Nursery
+    core: StreamTakeover
     latest: StreamRecord
     """The stream when its partitions were last counted."""
     in_order: list[PartitionWriter] = attrs.field(factory=list)
@@ -89,34 +98,42 @@ class _OwnedPartitions:
     _taken: list[PartitionWriter] = attrs.field(factory=list)
     """Those whose takeover succeeded, even if another partition's failed."""
     _back_off_s: float = 0.0
+    _running_count: int = 0
 
-    async def open(self, number: int | None) -> None:
-        """Take the stream over, or this partition of it, and start its writers."""
-        now_s = trio.current_time()
-        core = (
-            StreamTakeover.of_stream(self.stream.partitions, now_s=now_s)
-            if number is None
-            else StreamTakeover.of_partition(number, now_s=now_s)
-        )
+    async def open(self) -> None:
+        """Take the stream over, or one partition of it, and run its writers."""
+        await self._own(self.core.begin())
+
+    async def grow(self) -> int:
+        """Read how many partitions the stream has, and own those that are new too."""
+        self.latest = await self.catalog.read_same_latest(self.stream)
+        await self._own(self.core.on_count(self.latest.partitions))
+        return len(self.in_order)
+
+    async def _own(self, step: Step) -> None:
+        """Go on from this step of the core until all partitions are owned and written."""
         try:
-            await self._take_all(core)
+            await self._take_all(step)
         except FencedError:
-            self._back_off_s = core.on_overtaken(trio.current_time(), self.takeover.rng)
+            self._back_off_s = self.core.on_overtaken(trio.current_time(), self.takeover.rng)
             raise
+        for writer in self.in_order[self._running_count :]:
+            self.nursery.start_soon(writer.run, name=f"owner of {writer.name}")
+        self._running_count = len(self.in_order)
 
-    async def _take_all(self, core: StreamTakeover) -> None:
-        step = core.begin()
+    async def _take_all(self, step: Step) -> None:
         while True:
             match step:
                 case TakePartitions(numbers):
                     names = [self.latest.partition(one) for one in numbers]
                     self.in_order += await all_of([partial(self._take, name) for name in names])
-                    step = core.on_taken()
+                    step = self.core.on_taken()
                 case CountPartitions():
                     self.latest = await self.catalog.read_same(self.stream)
-                    step = core.on_count(self.latest.partitions)
+                    step = self.core.on_count(self.latest.partitions)
                 case StartWriters():
-                    await all_of([writer.start for writer in self.in_order])
+                    idle = self.in_order[self._running_count :]
+                    await all_of([writer.start for writer in idle])
                     return
                 case _:
                     assert_never(step)
@@ -149,15 +166,11 @@ class _OwnedPartitions:
             config=self.config,
             now_us=self.now_us,
             on_progress=partial(self.on_progress, name),
+            read_back=self.read_back,
             nursery=self.nursery,
         )
         self._taken.append(writer)
         return writer
-
-    def run_nowait(self) -> None:
-        """Write all partitions in the background."""
-        for writer in self.in_order:
-            self.nursery.start_soon(writer.run, name=f"owner of {writer.name}")
 
     async def leave(self) -> None:
         """End all writers; after a lost race, back off before the caller hears of it."""

@@ -1,5 +1,9 @@
 """The owner of a partition: assigns sequences, sends batches, acknowledges durable ones.
 
+A session of a writer talks to it through two calls, which could as well come over a socket.
+`hello` tells where a named writer stands, and begins a session with a fence. `append` takes a
+batch in; the owner itself recognises repeats. Answers to new batches come in order.
+
 Invariants (PROTOCOL O4 to O6, O11 and S1):
 
 1. Sequences are dense, in the order in which batches were accepted.
@@ -15,11 +19,13 @@ Invariants (PROTOCOL O4 to O6, O11 and S1):
    batch of a named writer: a newer session may have appended it.
 6. A snapshot of the partition's state (its writers, its highest transaction id) opens every
    ledger but the partition's first, is repeated at intervals, and ends a ledger that is closed
-   in good order. It comes before the first batch, so a ledger without batches has none.
+   in good order. It comes before the first batch or fence, so an empty ledger has none.
+7. A fence of a named writer's session is an entry behind everything accepted before it, and is
+   answered only when that entry is acknowledged. It moves to another ledger like a batch.
 
 `SegmentRoller` decides which ledger is written, and by which members.
 
-Rules: PROTOCOL M5, O5, O11, O14, S18, S19 and W11.
+Rules: PROTOCOL M5, O5, O11, O14, S7, S18, S19 and W11.
 """
 
 from collections import deque
@@ -34,21 +40,30 @@ from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
-from geolog.partition.batch_in_flight import NO_TERMS, BatchInFlight, BatchTerms
+from geolog.partition.batch_in_flight import (
+    NO_TERMS,
+    BatchInFlight,
+    BatchTerms,
+    EntryInFlight,
+    FenceInFlight,
+    RefusedBatch,
+)
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.open_segment import OpenSegment
+from geolog.partition.repeated_batch import ReadBack, RepeatedBatch
 from geolog.partition.segment_roller import SegmentRoller
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.takeover import TakenOver
 from geolog.protocol.append_failure import told_of_record
 from geolog.protocol.ids import EntryId, Epoch
-from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.sequencer import Sequencer
 from geolog.protocol.snapshot_pace import SnapshotPace
 from geolog.protocol.stream_state import OwnerRecord, PartitionName, StreamRecord
+from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import SealedBatch
 from geolog.wire.entry import EntryKind, encode_entry
 from geolog.wire.snapshot import seal_snapshot
+from geolog.wire.writer_fence import seal_fence
 from topology.errors import (
     ClosedError,
     FencedError,
@@ -67,9 +82,9 @@ _LAST_SNAPSHOT_S = 1.0
 class PartitionWriter:
     """Writes one partition under one owner epoch; `open_partition_writers` makes it.
 
-    Batches move, in order, from `_waiting` (they have a sequence) to `_sent` (they are in the
-    open ledger, one entry each) and out. None moves from `_waiting` to `_sent` during a roll.
-    `acknowledged` is the partition's state after all batches that are out, `_sent_state` the
+    Entries move, in order, from `_waiting` (they have a sequence) to `_sent` (they are in the
+    open ledger) and out. None moves from `_waiting` to `_sent` during a roll.
+    `acknowledged` is the partition's state after all entries that are out, `_sent_state` the
     state after those in `_sent` too.
     """
 
@@ -85,6 +100,7 @@ class PartitionWriter:
         config: PartitionConfig,
         now_us: Callable[[], int],
         on_progress: Callable[[], None],
+        read_back: ReadBack,
         nursery: trio.Nursery,
     ) -> None:
         """`nursery`: runs the task that finds out why the partition was lost."""
@@ -104,15 +120,15 @@ class PartitionWriter:
         )
         self._times.warn_if_ahead(taken.state.append_time_us)
         self._on_progress = on_progress
+        self._read_back = read_back
         self._nursery = nursery
         self._first_sequence = taken.first_sequence
         self.acknowledged = taken.state
         self._sent_state = taken.state.copy()
         self._sequencer = Sequencer(taken.state.sequence_next, taken.state.append_time_us)
         self._admission = BatchAdmission(name, taken.state)
-        self._waiting: deque[BatchInFlight] = deque()
-        self._sent: deque[BatchInFlight] = deque()
-        self._in_flight_bytes = 0
+        self._waiting: deque[EntryInFlight] = deque()
+        self._sent: deque[EntryInFlight] = deque()
         self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
         self.unknown_count = 0
@@ -149,16 +165,6 @@ class PartitionWriter:
         return self.owner.epoch
 
     @property
-    def in_flight_bytes(self) -> int:
-        """Bytes of batches that are neither acknowledged nor failed."""
-        return self._in_flight_bytes
-
-    @property
-    def in_flight_count(self) -> int:
-        """How many batches are neither acknowledged nor failed."""
-        return len(self._sent) + len(self._waiting)
-
-    @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight."""
         return not self._sent and not self._waiting
@@ -168,47 +174,89 @@ class PartitionWriter:
         """Why nothing more can be appended, if so."""
         return self._failure
 
-    def append_nowait(self, sealed: SealedBatch, terms: BatchTerms = NO_TERMS) -> BatchInFlight:
-        """Accept a batch; its `done` event says when it is answered.
+    @property
+    def transaction_id(self) -> int | None:
+        """Highest transaction id in the log, if any record has one."""
+        return self.acknowledged.transaction_id
 
-        ConflictError if its terms cannot be met: nothing of it is in the log then.
+    # The seam to sessions of writers.
+
+    async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
+        """Tell where a named writer stands here; with a fence, begin its session first.
+
+        The answer to a fence comes once the log holds it, behind everything that older sessions
+        have appended. A repeated fence is written again: an owner that was deposed without
+        noticing could otherwise confirm a session that is deposed, too. FenceRefusedError if
+        another session has begun; OutcomeUnknownError and the owner's failure.
         """
         if self._failure is not None:
-            raise told_of_record(self._failure, is_numbered=terms.writer is not None)
-        self._admission.admit(
-            terms, sequence_next=self._sequencer.sequence_next, sent=self._sent_state
+            raise self._failure
+        if fence is not None:
+            await self._fence(writer_id, fence)
+        writer = self.acknowledged.writer(writer_id)
+        return WriterStanding(
+            home_epoch=self._stream.home_epoch,
+            epoch=self._admission.session_of(writer_id, self._sent_state).epoch,
+            seq_highest=writer.seq_highest,
+            generations=writer.generations,
+            remembered=tuple(one.seqs for one in writer.batches),
         )
+
+    async def _fence(self, writer_id: bytes, fence: WriterFence) -> None:
+        self._admission.admit_fence(writer_id, fence, self._sent_state)
+        now_us = self.now_us()
+        assigned = self._sequencer.assign_none(now_us=now_us)
+        sealed = seal_fence(writer_id, fence, now_us=now_us)
+        entry = FenceInFlight(sealed, assigned, trio.current_time(), writer_id, fence)
+        self._accept(entry)
+        await entry.done.wait()
+        if entry.error is not None:
+            raise entry.error
+
+    def append(
+        self, sealed: SealedBatch, terms: BatchTerms = NO_TERMS
+    ) -> BatchInFlight | RefusedBatch | RepeatedBatch:
+        """Take a batch in; the answer says what became of it, now or later.
+
+        A batch whose terms cannot be met is refused: nothing of it is in the log then. If the
+        log has accepted a seq as high as its first, it is a repeat: it is compared with the
+        log, and nothing of it is appended.
+        """
+        stamp = terms.writer
+        try:
+            if stamp is not None and self._admission.is_repeat(stamp, self._sent_state):
+                writer = self.acknowledged.writer(stamp.writer_id)
+                return RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
+            if self._failure is not None:
+                raise told_of_record(self._failure, is_numbered=stamp is not None)
+            self._admission.admit(terms, sequence_next=self._sequencer.sequence_next)
+        except GeologError as error:
+            return RefusedBatch(error)
         assigned = self._sequencer.assign(sealed.record_count, now_us=self.now_us())
         batch = BatchInFlight(sealed, assigned, trio.current_time(), terms)
-        self._in_flight_bytes += batch.size_bytes
-        self._waiting.append(batch)
-        self._send_waiting()
+        self._accept(batch)
         return batch
+
+    def _accept(self, entry: EntryInFlight) -> None:
+        self._waiting.append(entry)
+        self._send_waiting()
 
     def _send_waiting(self) -> None:
         while self._waiting and self._segments.may_send():
-            batch = self._waiting.popleft()
-            self._sent.append(batch)
-            self._send(batch)
+            entry = self._waiting.popleft()
+            self._sent.append(entry)
+            self._send(entry)
         self._segments.on_sent()
 
-    def _send(self, batch: BatchInFlight) -> None:
+    def _send(self, entry: EntryInFlight) -> None:
         segment = self._segments.open
         assert segment is not None
         if self._is_snapshot_due(segment):
             self._send_snapshot(segment)
-        batch.segment = segment.number
-        batch.entry = segment.writer.entry_next
-        encoded = encode_entry(
-            [batch.sealed],
-            home_epoch=self._stream.home_epoch,
-            segment=batch.segment,
-            entry=batch.entry,
-            first_sequence=batch.first_sequence,
-            append_time_us=batch.assigned.append_time_us,
-            writers=[batch.terms.writer],
-        )
-        _note(self._sent_state, batch)
+        entry.segment = segment.number
+        entry.entry = segment.writer.entry_next
+        encoded = entry.encoded(self._stream.home_epoch)
+        entry.add_to(self._sent_state)
         segment.written_bytes += encoded.length_bytes
         self._snapshot_pace.on_entry(encoded.length_bytes)
         segment.writer.add_nowait(encoded)
@@ -224,8 +272,10 @@ class PartitionWriter:
         """Write the state after everything that was sent."""
         state, now_us = self._sent_state, self.now_us()
         if segment.writer.entry_next == 0:
+            # Nothing is sent here yet, so both states are the same one, and stay so.
             idle_us = round(self._stream.writer_retention_s * 1e6)
-            state.forget_idle(now_us - idle_us, trimmed_before=self._first_sequence)
+            for one in (state, self.acknowledged):
+                one.forget_idle(now_us - idle_us, trimmed_before=self._first_sequence)
         snapshot_bytes = 0
         for sealed in seal_snapshot(state, now_us=now_us):
             encoded = encode_entry(
@@ -257,24 +307,24 @@ class PartitionWriter:
     # Events of the ledger's writer.
 
     def on_lac(self, lac: EntryId) -> None:
-        """Acknowledge the batches of the acknowledged prefix."""
+        """Acknowledge the entries of the acknowledged prefix."""
         sent = self._sent
         segment = self._segments.open
         assert segment is not None
         while sent and sent[0].entry <= lac:
-            batch = sent.popleft()
-            _note(self.acknowledged, batch)
-            self._finish(batch, None)
+            entry = sent.popleft()
+            entry.add_to(self.acknowledged)
+            self._finish(entry, None)
         if self._segments.is_rolling and not sent:
             self._segments.wake()
         self._tell_progress()
 
     def on_received(self, through: EntryId) -> None:
-        """Mark the batches that are in the memory of ack sets."""
-        for batch in self._sent:
-            if batch.entry > through:
+        """Mark the entries that are in the memory of ack sets."""
+        for entry in self._sent:
+            if entry.entry > through:
                 break
-            batch.received.set()
+            entry.received.set()
 
     def _tell_progress(self) -> None:
         progress, self._progress = self._progress, trio.Event()
@@ -284,7 +334,7 @@ class PartitionWriter:
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:
         """Fail, because the partition was taken: once the new owner is known, or after a bit.
 
-        Batches that were sent are then unknown; others are refused, unless numbered.
+        Entries that were sent are then unknown; others are refused, unless numbered.
         """
         segment = self._segments.open
         if segment is not None and writer is segment.writer and not self.is_failed:
@@ -307,11 +357,10 @@ class PartitionWriter:
         """Look for other members: too few are up."""
         self._segments.wake()
 
-    def _finish(self, batch: BatchInFlight, error: GeologError | None) -> None:
-        batch.error = error
-        self._in_flight_bytes -= batch.size_bytes
-        batch.done.set()
-        batch.received.set()
+    def _finish(self, entry: EntryInFlight, error: GeologError | None) -> None:
+        entry.error = error
+        entry.done.set()
+        entry.received.set()
 
     def _fail(self, failure: GeologError) -> None:
         if self._failure is not None:
@@ -321,20 +370,18 @@ class PartitionWriter:
         if segment is not None and not segment.writer.is_over:
             segment.writer.close()
         while self._sent:
-            batch = self._sent.popleft()
-            self.unknown_count += batch.sealed.record_count
+            entry = self._sent.popleft()
+            self.unknown_count += entry.records_count
             unknown = OutcomeUnknownError(
-                f"{self.name}: records from sequence {batch.assigned.first_sequence} may or may"
-                f" not have been appended: {failure}"
+                f"{self.name}: {entry} may or may not have been appended: {failure}"
             )
             unknown.__cause__ = failure
-            self._finish(batch, unknown)
+            self._finish(entry, unknown)
         while self._waiting:
-            batch = self._waiting.popleft()
-            is_numbered = batch.terms.writer is not None
-            if is_numbered:
-                self.unknown_count += batch.sealed.record_count
-            self._finish(batch, told_of_record(failure, is_numbered=is_numbered))
+            entry = self._waiting.popleft()
+            if entry.is_numbered:
+                self.unknown_count += entry.records_count
+            self._finish(entry, told_of_record(failure, is_numbered=entry.is_numbered))
         if not self._is_leaving:
             self._owners.release_nowait(self._segments.owner)
         self._segments.wake()
@@ -361,7 +408,7 @@ class PartitionWriter:
         return self._times.local_us()
 
     def check_deadline(self) -> None:
-        """UnavailableError if the oldest batch has waited too long."""
+        """UnavailableError if the oldest entry has waited too long."""
         if self.is_idle:
             return
         waited_s = trio.current_time() - (self._sent or self._waiting)[0].since_s
@@ -372,11 +419,11 @@ class PartitionWriter:
             )
 
     def on_segment_open(self, segment: OpenSegment) -> None:
-        """Send unacknowledged batches again if the ledger is a new one; then go on there."""
+        """Send unacknowledged entries again if the ledger is a new one; then go on there."""
         self._sent_state = self.acknowledged.copy()
-        for batch in self._sent:
-            assert batch.segment < segment.number, f"{batch} is in {segment} already"
-            self._send(batch)
+        for entry in self._sent:
+            assert entry.segment < segment.number, f"{entry} is in {segment} already"
+            self._send(entry)
         self._send_waiting()
 
     # Lifecycle.
@@ -438,23 +485,3 @@ class PartitionWriter:
                 if not error.retriable:
                     return  # Nothing is lost: the next owner recovers the open ledger.
             await trio.sleep(self._config.retry_delay_s)
-
-
-def _note(state: PartitionState, batch: BatchInFlight) -> None:
-    """Add a batch, which is an entry of its own, to the state."""
-    append_time_us = batch.assigned.append_time_us
-    state.on_entry(
-        next_sequence=batch.next_sequence,
-        append_time_us=append_time_us,
-        transaction_id=batch.terms.transaction_last,
-        batch_bytes=batch.size_bytes,
-    )
-    stamp = batch.terms.writer
-    if stamp is not None:
-        state.on_batch(
-            stamp.writer_id,
-            stamp.epoch,
-            batch.written(stamp),
-            append_time_us,
-            partitions=stamp.partitions,
-        )

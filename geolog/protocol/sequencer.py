@@ -10,7 +10,10 @@ from geolog.protocol.ids import Sequence
 
 @attrs.frozen
 class Assigned:
-    """The first record's sequence, and the append time, that an entry is given."""
+    """The first record's sequence, and the append time, that an entry is given.
+
+    An entry without records is given the sequence of the next record.
+    """
 
     first_sequence: Sequence
     append_time_us: int
@@ -34,3 +37,8 @@ class Sequencer:
         assigned = Assigned(self.sequence_next, self.append_time_us_last)
         self.sequence_next = Sequence(self.sequence_next + record_count)
         return assigned
+
+    def assign_none(self, *, now_us: int) -> Assigned:
+        """Give the next entry an append time; it holds no record, and takes no sequence."""
+        self.append_time_us_last = max(self.append_time_us_last, now_us)
+        return Assigned(self.sequence_next, self.append_time_us_last)

@@ -1,10 +1,14 @@
 """The seam between a named writer's session and the owner of a partition: its values.
 
 A session fences each partition before it appends there: older sessions of the writer can then
-append nothing more. The owner answers with what its partition knows of the writer.
+append nothing more. The owner answers with the writer's standing, which is all that the session
+needs to know of the partition's state.
 """
 
 import attrs
+
+from geolog.protocol.batch_seqs import BatchSeqs
+from geolog.protocol.generations import Generation
 
 NO_NONCE = 0
 """Nonce of an epoch that no fence began: a log of earlier versions has such epochs."""
@@ -18,3 +22,19 @@ class WriterFence:
 
     epoch: int
     nonce: int
+
+
+@attrs.frozen(kw_only=True)
+class WriterStanding:
+    """What one partition has of a named writer, as its owner answers."""
+
+    home_epoch: int
+    epoch: int
+    """Highest epoch of its sessions, counting a fence that is not acknowledged yet."""
+    seq_highest: int
+    """Highest seq in the log; -1 for none."""
+    generations: tuple[Generation, ...]
+    remembered: tuple[BatchSeqs, ...]
+    """Seqs of the batches that the log remembers, in append order."""
+    gone: tuple[BatchSeqs, ...] = ()
+    """Seqs answered in an earlier home that are not in the log of this one."""

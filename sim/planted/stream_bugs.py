@@ -13,7 +13,6 @@ from geolog.partition.batch_admission import BatchAdmission
 from geolog.partition.batch_in_flight import BatchTerms
 from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.protocol.append_clock import AHEAD_US_MAX
-from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.retention import Clocks, RetentionPolicy, StoredSegment
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from sim.planted.planted_bug import PlantedBug
@@ -108,11 +107,10 @@ def admit_any_transaction(
     terms: BatchTerms,
     *,
     sequence_next: int,
-    sent: PartitionState,
 ) -> None:
     """Let transaction ids go back, including those of a whole batch."""
     admission._transaction_id = None
-    _admit(admission, terms, sequence_next=sequence_next, sent=sent)
+    _admit(admission, terms, sequence_next=sequence_next)
 
 
 async def flush_without_waiting(lane: PartitionBatcher) -> None:

@@ -3,17 +3,17 @@
 from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer
-from geolog.client.writing.writer_pending import Receipt
-from geolog.client.writing.writer_repeats import WriterRepeats
+from geolog.partition.repeated_batch import FirstPlace, RepeatedBatch
+from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.partition_state import WrittenBatch
-from geolog.protocol.stream_state import PartitionName
-from geolog.wire.batch import Batch
+from geolog.wire.batch import Batch, SealedBatch, seal_batch
+from geolog.wire.entry import WriterStamp
 from sim.planted.planted_bug import PlantedBug
 
 # A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
-_compared = WriterRepeats._compared
+_compared = RepeatedBatch._compared
 
 
 def has_room_in_lane(
@@ -24,32 +24,36 @@ def has_room_in_lane(
 
 
 async def compare_with_itself(
-    repeats: WriterRepeats,
-    name: PartitionName,
-    batch: WrittenBatch,
-    seq: int,
-    _fields: RecordFields,
-) -> Receipt:
+    repeated: RepeatedBatch, written: WrittenBatch, seq: int, _row: int
+) -> FirstPlace:
     """Compare a repeat with itself instead of the log."""
-    assert repeats._read_back is not None
-    there = await repeats._read_back(name, batch)
-    row = batch.seqs.row_of(seq)
-    assert row is not None
-    same = RecordFields(
-        value=there.value(row),
-        key=there.key(row),
-        headers=there.headers(row),
-        transaction_id=there.transaction_id(row),
+    there = await repeated._read(written, seq)
+    row_there = written.seqs.row_of(seq)
+    assert row_there is not None
+    same = RepeatedBatch(
+        repeated._name,
+        _sealed_row(there, row_there),
+        WriterStamp(repeated._writer_id, 0, BatchSeqs(seq, 1)),
+        repeated._writer,
+        repeated._read_back,
     )
-    return await _compared(repeats, name, batch, seq, same)
+    return await _compared(same, written, seq, 0)
 
 
-async def read_and_pass_on(
-    repeats: WriterRepeats, name: PartitionName, batch: WrittenBatch, _seq: int
-) -> Batch:
+def _sealed_row(batch: Batch, row: int) -> SealedBatch:
+    """A batch of this record alone."""
+    return seal_batch(
+        [batch.value(row)],
+        created_us=batch.created_us(row),
+        keys=[batch.key(row)],
+        transaction_ids=[batch.transaction_id(row)],
+        headers=[batch.headers(row)],
+    )
+
+
+async def read_and_pass_on(repeated: RepeatedBatch, written: WrittenBatch, _seq: int) -> Batch:
     """Read the log; if that fails, report it as if nothing were known of the record."""
-    assert repeats._read_back is not None
-    return await repeats._read_back(name, batch)
+    return await repeated._read_back(repeated._name, written)
 
 
 WRITER_BUGS: dict[str, PlantedBug] = {
@@ -61,12 +65,12 @@ WRITER_BUGS: dict[str, PlantedBug] = {
     "bytes-not-compared": PlantedBug(
         64,
         "a repeat is not compared with the record in the log",
-        [(WriterRepeats, "_compared", compare_with_itself)],
+        [(RepeatedBatch, "_compared", compare_with_itself)],
     ),
     "repeat-as-refused": PlantedBug(
         80,
         "the repeat of a record in the log that cannot be read is reported as refused",
-        [(WriterRepeats, "_read", read_and_pass_on)],
+        [(RepeatedBatch, "_read", read_and_pass_on)],
     ),
 }
 """These bugs, by name."""

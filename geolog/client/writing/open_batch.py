@@ -10,6 +10,8 @@ from geolog.client.writing.record_fields import RecordFields
 from geolog.partition.batch_in_flight import BatchTerms
 from geolog.protocol.batch_seqs import RisingSeqs
 from geolog.protocol.ids import Sequence
+from geolog.protocol.writer_standing import WriterStanding
+from geolog.wire.batch import SealedBatch, seal_batch
 from geolog.wire.entry import WriterStamp
 from topology.errors import GeologError
 
@@ -36,12 +38,14 @@ class Placed(Protocol):
 
 @attrs.frozen
 class WriterSession:
-    """A named writer and its current writer epoch."""
+    """A session of a named writer, which has fenced the partitions that it writes."""
 
     writer_id: bytes
     epoch: int
     partitions: int
     """Number of partitions that its records are divided among; 0 if the caller chose one."""
+    standings: tuple[WriterStanding, ...]
+    """What each partition answered to the fence, in the order of the writer's lanes."""
 
 
 @attrs.define(eq=False)
@@ -56,6 +60,12 @@ class OpenBatch:
     transaction_ids: list[int | None] | None = None
     headers: list[Mapping[str, bytes]] | None = None
     size_bytes: int = 0
+    sealed_bytes: int = 0
+    """Length of the sealed batch."""
+    seq_before: int = -1
+    """The lane's highest seq that was sent before it."""
+    attempt: int = 0
+    """How many batches of its lane had been refused when it was sent."""
     sealed: trio.Event = attrs.field(factory=trio.Event)
     placed: Placed | None = None
     error: GeologError | None = None
@@ -89,6 +99,18 @@ class OpenBatch:
         if fields.headers is not None or self.headers is not None:
             self.headers = _extended(self.headers, dict(fields.headers or {}), slot, {})
         return slot
+
+    def seal(self) -> SealedBatch:
+        """Fix its bytes; they take the place of the values."""
+        sealed = seal_batch(
+            self.values,
+            created_us=self.created_us,
+            keys=self.keys,
+            transaction_ids=self.transaction_ids,
+            headers=self.headers,
+        )
+        self.values = []
+        return sealed
 
     def terms(self, session: WriterSession | None) -> BatchTerms:
         """The terms under which the batch may be appended."""

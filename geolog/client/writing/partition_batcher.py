@@ -8,24 +8,31 @@ because fewer, larger batches cost less.
 A named writer never has more unanswered batches than the log remembers, so each of them can be
 recognised if it is sent again. The next batch is held back until one is answered.
 
-Rules: PROTOCOL S6.
+The lane knows what the answers say, and nothing else of the partition: they may come late. If
+one is a refusal, the owner also refuses the batches behind it, until its seq comes again.
+
+Rules: PROTOCOL S6 and S22.
 """
 
 import math
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 import attrs
 import trio
 
+from geolog.client.writing.known_seqs import KnownSeqs
 from geolog.client.writing.open_batch import OpenBatch, Placed, WriterSession
 from geolog.client.writing.record_fields import RecordFields
 from geolog.partition.batch_in_flight import BatchTerms
+from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol.append_failure import told_as_unknown
 from geolog.protocol.ids import Epoch
-from geolog.protocol.partition_state import BATCHES_REMEMBERED, PartitionState
+from geolog.protocol.partition_state import BATCHES_REMEMBERED
 from geolog.protocol.stream_state import PartitionName
-from geolog.wire.batch import SealedBatch, seal_batch
+from geolog.protocol.writer_standing import WriterFence, WriterStanding
+from geolog.wire.batch import SealedBatch
 from geolog.wire.limits import BATCH_BYTES_MAX
 from topology.errors import ConflictError, GeologError, InvalidArgumentError
 
@@ -54,21 +61,6 @@ class BatchSink(Protocol):
         ...
 
     @property
-    def in_flight_bytes(self) -> int:
-        """Bytes of the unanswered batches."""
-        ...
-
-    @property
-    def in_flight_count(self) -> int:
-        """How many batches are unanswered."""
-        ...
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing is in flight."""
-        ...
-
-    @property
     def failure(self) -> GeologError | None:
         """The error that stopped the sink; None while it takes batches."""
         ...
@@ -79,12 +71,16 @@ class BatchSink(Protocol):
         ...
 
     @property
-    def acknowledged(self) -> PartitionState:
-        """State of the partition after all answered batches."""
+    def transaction_id(self) -> int | None:
+        """Highest transaction id in the log as the sink was opened, if any record had one."""
         ...
 
-    def append_nowait(self, sealed: SealedBatch, terms: BatchTerms) -> Placed:
-        """Take a batch in. ConflictError if its terms cannot be met."""
+    async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
+        """Ask where a named writer stands; with a fence, begin its session. FencedError."""
+        ...
+
+    def append(self, sealed: SealedBatch, terms: BatchTerms) -> Placed | RepeatedBatch:
+        """Take a batch in. The answer comes through the result, in order, also a refusal."""
         ...
 
 
@@ -121,7 +117,8 @@ class WriterConfig:
 class PartitionBatcher:
     """Fills, seals and sends batches for one partition.
 
-    `seq_highest` is the highest seq taken in from the session's writer, open batch included.
+    `seq_highest` is the highest seq taken in from the session's writer, open batch included;
+    `seq_answered` the highest in the log, as far as answers tell.
     """
 
     def __init__(
@@ -130,23 +127,28 @@ class PartitionBatcher:
         config: WriterConfig,
         *,
         session: WriterSession | None,
+        standing: WriterStanding | None,
         now_us: Callable[[], int],
         on_refused: Callable[[], None],
     ) -> None:
-        """`on_refused` is called when the sink refuses a batch, which frees its room."""
+        """`standing`: where the writer of the session stands in this partition.
+
+        `on_refused` is called when the sink refuses a batch, which frees its room.
+        """
         self.sink = sink
         self._config = config
         self._session = session
         self._now_us = now_us
         self._tell_refused = on_refused
-        state = sink.acknowledged
-        self._transaction_id = state.transaction_id
-        self.seq_highest = (
-            -1 if session is None else state.writer(session.writer_id).seq_highest
-        )
-        self._seq_taken = self.seq_highest  # By the owner; without the open batch.
-        self._refused_seq: int | None = None  # Must come again before any higher seq.
+        self._transaction_id = sink.transaction_id
+        self.seq_highest = -1 if standing is None else standing.seq_highest
+        self.seq_answered = self.seq_highest
+        self.known = KnownSeqs(() if standing is None else standing.remembered)
+        self._seq_sent = self.seq_highest
+        self._attempt = 0
         self._filling: OpenBatch | None = None
+        self._unanswered: deque[OpenBatch] = deque()
+        self._unanswered_bytes = 0
         self.is_held_back = False
         """Whether the open batch is due, and waits for an answer to an earlier one."""
         self._has_filling = trio.Event()
@@ -167,7 +169,12 @@ class PartitionBatcher:
     def in_flight_bytes(self) -> int:
         """Bytes collected, or sent and not answered."""
         filling_bytes = self._filling.size_bytes if self._filling is not None else 0
-        return self.sink.in_flight_bytes + filling_bytes
+        return self._unanswered_bytes + filling_bytes
+
+    @property
+    def unanswered_count(self) -> int:
+        """How many batches are sent and not answered."""
+        return len(self._unanswered)
 
     def check(self, fields: RecordFields) -> None:
         """ConflictError if the record's transaction id or seq goes back."""
@@ -180,15 +187,6 @@ class PartitionBatcher:
             raise ConflictError(
                 f"seq {fields.seq} is too low: {self.sink.name} already has {self.seq_highest}"
             )
-        if fields.seq is not None:
-            self._check_refused(fields.seq)
-
-    def _check_refused(self, seq: int) -> None:
-        """ConflictError if a lower seq was refused: that one could never be appended."""
-        if self._refused_seq is not None and seq > self._refused_seq:
-            raise ConflictError(
-                f"seq {self._refused_seq} was refused: append it again before seq {seq}"
-            )
 
     def has_room(self, fields: RecordFields, size_bytes: int) -> bool:
         """Whether the record can be taken in before another batch is answered."""
@@ -198,7 +196,7 @@ class PartitionBatcher:
 
     def _may_send(self) -> bool:
         """Whether the log would remember one more batch along with all unanswered ones."""
-        return self._session is None or self.sink.in_flight_count < BATCHES_REMEMBERED
+        return self._session is None or len(self._unanswered) < BATCHES_REMEMBERED
 
     def gather(self, fields: RecordFields, size_bytes: int) -> tuple[OpenBatch, int]:
         """Add a record that was checked and has room; return its batch and its slot."""
@@ -225,6 +223,18 @@ class PartitionBatcher:
 
     def on_answered(self) -> None:
         """Batches were answered: seal the open batch if held back, or nothing is in flight."""
+        unanswered = self._unanswered
+        while unanswered:
+            placed = unanswered[0].placed
+            assert placed is not None
+            if not placed.done.is_set():
+                break
+            answered = unanswered.popleft()
+            self._unanswered_bytes -= answered.sealed_bytes
+            if placed.error is not None:
+                self._on_error(answered)
+            elif self._session is not None:
+                self._on_appended(answered)
         if self.is_held_back:
             self.seal()
         else:
@@ -232,7 +242,7 @@ class PartitionBatcher:
 
     def seal_if_idle(self) -> bool:
         """Seal the open batch if nothing is in flight."""
-        if self._is_held or not self.sink.is_idle:
+        if self._is_held or self._unanswered:
             return False
         self.seal()
         return True
@@ -247,39 +257,65 @@ class PartitionBatcher:
         self.records_count += len(filling.values)
         self.batches_count += 1
         try:
-            if filling.seqs is not None:
-                self._check_refused(filling.seqs.first)
-            sealed = seal_batch(
-                filling.values,
-                created_us=filling.created_us,
-                keys=filling.keys,
-                transaction_ids=filling.transaction_ids,
-                headers=filling.headers,
-            )
-            filling.placed = self._placed_last = self.sink.append_nowait(
-                sealed, filling.terms(self._session)
-            )
+            self._send(filling, filling.seal())
         except GeologError as error:
             filling.error = error
-            self._on_refused(filling)
-            self._tell_refused()
-        else:
-            self._on_taken(filling)
-        filling.values = []  # The sealed bytes hold them.
+            self._free_seqs(filling)
         filling.sealed.set()
 
-    def _on_taken(self, taken: OpenBatch) -> None:
-        if taken.seqs is not None:
-            self._refused_seq = None
-            self._seq_taken = taken.seqs.last
+    def _send(self, filling: OpenBatch, sealed: SealedBatch) -> None:
+        """Send a batch. Raises its error if it is refused at once."""
+        filling.seq_before, filling.attempt = self._seq_sent, self._attempt
+        placed = self.sink.append(sealed, filling.terms(self._session))
+        if isinstance(placed, RepeatedBatch):
+            raise _appended_by_another(filling)
+        if placed.error is not None:
+            raise placed.error
+        filling.placed = self._placed_last = placed
+        filling.sealed_bytes = sealed.length_bytes
+        self._unanswered.append(filling)
+        self._unanswered_bytes += filling.sealed_bytes
+        if filling.seqs is not None:
+            self._seq_sent = filling.seqs.last
 
-    def _on_refused(self, refused: OpenBatch) -> None:
-        """A batch was refused, so nothing of it is in the log: free its seqs."""
-        if refused.seqs is None:
+    def append_repeats(self, repeats: OpenBatch) -> Placed | RepeatedBatch:
+        """Send records of which the log has the seqs: they are compared, not appended."""
+        return self.sink.append(repeats.seal(), repeats.terms(self._session))
+
+    def surely_lacks(self, seq: int) -> bool:
+        """Whether the partition certainly has no record of this seq."""
+        return seq > self.seq_highest or self.known.is_left_out(seq)
+
+    def _on_appended(self, appended: OpenBatch) -> None:
+        assert appended.seqs is not None
+        self.seq_answered = appended.seqs.last
+        self.known.add(appended.seqs.gathered())
+
+    def _on_error(self, failed: OpenBatch) -> None:
+        """A batch was refused, unless the sink has failed: then it is unknown."""
+        if self.sink.failure is None and failed.attempt == self._attempt:
+            self._free_seqs(failed)
+
+    def _free_seqs(self, refused: OpenBatch) -> None:
+        """A batch was refused, so nothing of it is in the log, nor of those behind it.
+
+        Batches behind it that are on their way are refused, too; their seqs are free already.
+        """
+        if refused.seqs is not None:
+            self._attempt += 1
+            self.seq_highest = self._seq_sent = refused.seq_before
+            self._refuse_filling(refused.seqs.first)
+        self._tell_refused()
+
+    def _refuse_filling(self, refused_seq: int) -> None:
+        filling, self._filling = self._filling, None
+        if filling is None:
             return
-        if self._refused_seq is None or refused.seqs.first < self._refused_seq:
-            self._refused_seq = refused.seqs.first
-        self.seq_highest = self._seq_taken
+        assert filling.seqs is not None
+        filling.error = ConflictError(
+            f"seq {refused_seq} was refused: append it again before seq {filling.seqs.first}"
+        )
+        filling.sealed.set()
 
     async def flush(self) -> None:
         """Wait until all collected records are answered. Raises what stopped the lane."""
@@ -326,8 +362,16 @@ class PartitionBatcher:
         # A batch costs the processor much the same whatever its size. A long turn means that
         # all tasks wait for the processor: waiting a few turns more makes larger batches, and
         # so more records a second for everyone.
-        linger_s = 0.0 if self.sink.is_idle else self._config.linger_s
+        linger_s = self._config.linger_s if self._unanswered else 0.0
         self._is_held = turn_s >= _BUSY_TURN_S
         if not self._is_held:
             return linger_s
         return max(linger_s, min(_BUSY_LINGER_TURNS * turn_s, _BUSY_LINGER_S))
+
+
+def _appended_by_another(filling: OpenBatch) -> ConflictError:
+    """The error of a batch that this session sends first, and that the log has already."""
+    assert filling.seqs is not None
+    conflict = ConflictError(f"the log has seq {filling.seqs.first} from another session")
+    conflict.outcome = "unknown"
+    return conflict

@@ -21,7 +21,7 @@ import trio
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import NewRecord, Pending, Receipt, RepeatedRecord
-from geolog.client.writing.writer_repeats import ForgottenSeqError
+from geolog.partition.repeated_batch import ForgottenSeqError
 from topology.errors import GeologError
 
 REPEATS_MAX = 1024

@@ -10,8 +10,9 @@ from geolog.catalog.partition_config import PartitionConfig
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_pending import AckLevel
-from geolog.client.writing.writer_repeats import ReadBack
+from geolog.client.writing.writer_session import open_session
 from geolog.partition.owner import open_partition_writers
+from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, StreamRecord
@@ -58,19 +59,28 @@ async def open_stream_writer(
             wants_received=ack is AckLevel.RECEIVED,
             now_us=upkeep.now_us,
             on_progress=on_progress,
-        ) as owners,
+            read_back=read_back,
+        ) as owned,
     ):
+        owners, session = owned.in_order, None
+        if writer_id is not None:
+            # The owners answer for themselves, so a session costs an entry per partition.
+            session = await open_session(
+                writer_id,
+                owners,
+                is_whole=number is None,
+                count_partitions=owned.grow,
+                rng=rng,
+            )
         names = [one.name for one in owners]
         places.update({name: place for place, name in enumerate(names)})
         writer = Writer(
             owners,
             config,
-            is_whole=number is None,
-            writer_id=writer_id,
+            session=session,
             ack=ack,
             home_epoch=stream.home_epoch,
             now_us=upkeep.now_us,
-            read_back=read_back,
             first_partition=rng.randrange(len(names)),
         )
         told.append(writer)

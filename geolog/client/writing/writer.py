@@ -2,9 +2,9 @@
 
 A writer has one lane per partition that it writes; all lanes share one window, in bytes.
 
-A writer with an id numbers its records. If the log has a record's number already, the record is
-not appended again: its bytes are compared with those in the log, and it is answered with the
-position it has there.
+A writer with an id numbers its records, and has a session that has fenced older ones. If the
+log has a record's number already, the record is not appended again: the owner of its partition
+compares its bytes with those in the log, and answers with the position it has there.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -30,9 +30,8 @@ from geolog.client.writing.writer_pending import (
     Receipt,
     ReceiptTerms,
 )
-from geolog.client.writing.writer_repeats import ReadBack, WriterRepeats
+from geolog.client.writing.writer_repeats import WriterRepeats
 from geolog.protocol.append_failure import told_of_record
-from geolog.wire.limits import WRITER_ID_BYTES_MAX
 from topology.errors import ClosedError, GeologError, InvalidArgumentError, TooLargeError
 
 CLOSED_WRITER = "the writer is closed: use it within its block"
@@ -64,34 +63,33 @@ class Writer:
         sinks: Sequence[BatchSink],
         config: WriterConfig,
         *,
-        is_whole: bool = True,
-        writer_id: str | None = None,
+        session: WriterSession | None = None,
         ack: AckLevel = AckLevel.DURABLE,
         home_epoch: int,
         now_us: Callable[[], int],
-        read_back: ReadBack | None = None,
         first_partition: int = 0,
     ) -> None:
-        """`is_whole`: whether the sinks are all partitions of the stream."""
+        """`session`: of a named writer, with its standings in the order of the sinks."""
         self.ack = ack
         self.home_epoch = home_epoch
         self._config = config
-        partitions = len(sinks) if is_whole else 0
-        session = None if writer_id is None else _session_of(writer_id, sinks, partitions)
+        standings = [None] * len(sinks) if session is None else session.standings
         self.lanes = [
             PartitionBatcher(
-                sink, config, session=session, now_us=now_us,
+                sink, config, session=session, standing=standing, now_us=now_us,
                 on_refused=partial(self._on_refused, place),
             )
-            for place, sink in enumerate(sinks)
+            for place, (sink, standing) in enumerate(zip(sinks, standings, strict=True))
         ]  # fmt: skip
         self._terms = [ReceiptTerms(sink.name.number, home_epoch, ack) for sink in sinks]
         self._partitioner = Partitioner(len(sinks), first=first_partition)
         self._named: _Named | None = None
         if session is not None:
             self._named = _Named(
-                _named_partitioner(session, sinks),
-                WriterRepeats(session, self.lanes, home_epoch=home_epoch, read_back=read_back),
+                _named_partitioner(session),
+                WriterRepeats(
+                    session.writer_id, self.lanes, self._terms, batch_bytes=config.batch_bytes
+                ),
             )
         self._seq_highest = max(lane.seq_highest for lane in self.lanes)
         self._progress = trio.Event()
@@ -200,10 +198,10 @@ class Writer:
             is_numbered_here = fields.seq is None
             seq = self._seq_highest + 1 if fields.seq is None else fields.seq
             place = self._place_of(self._named, seq, fields.key)
-            having = self._lane_having(self._named, seq, place)
-            if having is not None:
-                return None, self._named.repeats.answer(having, seq, fields)
+            having = self._place_having(self._named, seq, place)
             fields.seq = seq
+            if having is not None:
+                return None, self._named.repeats.append(having, fields, size_bytes)
         lane = self.lanes[place]
         if lane.sink.failure is not None:
             # A number that this writer assigns just now belongs to no earlier record.
@@ -241,13 +239,13 @@ class Writer:
         """The lane of a named writer's record; a repeated record goes to its first lane."""
         return 0 if len(self.lanes) == 1 else named.partitioner.partition_of(key, seq)
 
-    def _lane_having(self, named: _Named, seq: int, place: int) -> PartitionBatcher | None:
+    def _place_having(self, named: _Named, seq: int, place: int) -> int | None:
         """The lane that has this seq or a higher one; None if the seq is new."""
         if seq <= self.lanes[place].seq_highest:
-            return self.lanes[place]
+            return place
         if seq > self._seq_highest:
             return None
-        return named.repeats.lane_that_has(seq)
+        return named.repeats.place_that_has(seq)
 
     def _check_can_wait(self, fields: RecordFields, size_bytes: int) -> None:
         """Raise an error if there will never be room."""
@@ -345,20 +343,9 @@ class Writer:
         )
 
 
-def _session_of(writer_id: str, sinks: Sequence[BatchSink], partitions: int) -> WriterSession:
-    """Make the next session of a named writer; it fences the session before."""
-    data = writer_id.encode()
-    if not 0 < len(data) <= WRITER_ID_BYTES_MAX:
-        raise InvalidArgumentError(
-            f"writer_id {writer_id!r} must have 1 to {WRITER_ID_BYTES_MAX} bytes"
-        )
-    epoch = max(sink.acknowledged.writer(data).epoch for sink in sinks)
-    return WriterSession(data, epoch + 1, partitions)
-
-
-def _named_partitioner(session: WriterSession, sinks: Sequence[BatchSink]) -> NamedPartitioner:
-    found = [sink.acknowledged.writer(session.writer_id).generations for sink in sinks]
-    return NamedPartitioner(session.writer_id, found, len(sinks))
+def _named_partitioner(session: WriterSession) -> NamedPartitioner:
+    found = [one.generations for one in session.standings]
+    return NamedPartitioner(session.writer_id, found, len(found))
 
 
 @asynccontextmanager

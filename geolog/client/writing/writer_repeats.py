@@ -1,48 +1,54 @@
-"""Repeated records of a named writer: found in the log, and compared with it.
+"""Repeated records of a named writer: sent to the owner that has them, and answered one by one.
 
-Rules: PROTOCOL S5 and S19.
+Records that are sent again gather in batches, like new ones, but in no window: a batch leaves
+when it is full, or when a task waits for the first of its answers. The owner compares them with
+the log.
+
+Rules: PROTOCOL S19.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
-from geolog.client.writing.open_batch import WriterSession
+import attrs
+
+from geolog.client.writing.open_batch import OpenBatch, Placed
 from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields
-from geolog.client.writing.writer_pending import Receipt, RepeatedRecord
+from geolog.client.writing.writer_pending import Receipt, ReceiptTerms, RepeatedRecord
+from geolog.partition.repeated_batch import ForgottenSeqError, RepeatedBatch
 from geolog.protocol.ids import DLSN
-from geolog.protocol.partition_state import BATCHES_REMEMBERED, WrittenBatch
-from geolog.protocol.stream_state import PartitionName
-from geolog.wire.batch import Batch
-from topology.errors import (
-    ConflictError,
-    DataLostError,
-    GeologError,
-    Outcome,
-    TrimmedError,
-    UnavailableError,
-)
-
-ReadBack = Callable[[PartitionName, WrittenBatch], Awaitable[Batch]]
-"""Reads a batch back from the log. DataLostError, UnavailableError."""
+from topology.errors import ConflictError
 
 
-class ForgottenSeqError(ConflictError):
-    """The seq is below its writer's highest, and its record is forgotten or trimmed.
+@attrs.define(eq=False)
+class _Repeats:
+    """Records that are sent again to one partition, together."""
 
-    `outcome` is `duplicate` if the record was appended and trimmed since, `refused` if it was
-    left out and is certainly not in the log, `unknown` if it is too old to be remembered.
-    """
+    lane: PartitionBatcher
+    terms: ReceiptTerms
+    records: OpenBatch = attrs.field(factory=OpenBatch)
+    answer: Placed | RepeatedBatch | None = None
 
-    outcome: Outcome = "unknown"
+    def send(self) -> Placed | RepeatedBatch:
+        """Send them, unless that was done before."""
+        if self.answer is None:
+            self.answer = self.lane.append_repeats(self.records)
+        return self.answer
 
-
-class RepeatUnreadError(UnavailableError):
-    """The log has a record of this writer and seq, but it cannot be read and compared now.
-
-    Nothing was appended. Try again: the bytes are compared once the record can be read.
-    """
-
-    outcome: Outcome = "duplicate"
+    async def receipt(self, row: int) -> Receipt:
+        """The receipt of the record in this row."""
+        answer, terms = self.send(), self.terms
+        if isinstance(answer, RepeatedBatch):
+            first = await answer.answer(row)
+            return Receipt(
+                terms.partition, first.dlsn, first.sequence, terms.home_epoch, duplicate=True
+            )
+        # The owner has refused the seq meanwhile, so it takes the record as new.
+        await answer.done.wait()
+        if answer.error is not None:
+            raise answer.error
+        dlsn = DLSN(answer.segment, answer.entry, row)
+        return Receipt(terms.partition, dlsn, answer.first_sequence + row, terms.home_epoch)
 
 
 class WriterRepeats:
@@ -50,109 +56,77 @@ class WriterRepeats:
 
     def __init__(
         self,
-        session: WriterSession,
+        writer_id: bytes,
         lanes: Sequence[PartitionBatcher],
+        terms: Sequence[ReceiptTerms],
         *,
-        home_epoch: int,
-        read_back: ReadBack | None,
+        batch_bytes: int,
     ) -> None:
-        self._session = session
+        """`terms`: of the receipts from each lane."""
+        self._writer_id = writer_id
         self._lanes = lanes
-        self._home_epoch = home_epoch
-        self._read_back = read_back
+        self._batch_bytes = batch_bytes
+        self._terms = terms
+        self._gathering: list[_Repeats | None] = [None] * len(lanes)
 
-    def lane_that_has(self, seq: int) -> PartitionBatcher | None:
+    def __repr__(self) -> str:
+        return f"WriterRepeats({self._writer_id!r}, {len(self._lanes)} lanes)"
+
+    def place_that_has(self, seq: int) -> int | None:
         """The lane that remembers this seq, if any; a caller may have chosen its partition."""
         if len(self._lanes) == 1:
             return None
-        writer_id = self._session.writer_id
         return next(
-            (
-                lane
-                for lane in self._lanes
-                if lane.sink.acknowledged.writer(writer_id).batch_of(seq) is not None
-            ),
-            None,
+            (place for place, lane in enumerate(self._lanes) if lane.known.has(seq)), None
         )
 
-    def answer(self, lane: PartitionBatcher, seq: int, fields: RecordFields) -> RepeatedRecord:
-        """The append of a record whose seq is at or below its lane's highest.
+    def append(self, place: int, fields: RecordFields, size_bytes: int) -> RepeatedRecord:
+        """Take in a record whose seq is at or below the highest of the lane in this place.
 
-        ForgottenSeqError; ConflictError while the first append is in flight. The outcome is
-        `refused` only if the log certainly has no record of this seq.
+        ConflictError while the first append is in flight.
         """
-        writer = lane.sink.acknowledged.writer(self._session.writer_id)
-        batch = writer.batch_of(seq)
-        if batch is None and seq > writer.seq_highest:
+        seq, lane = fields.seq, self._lanes[place]
+        assert seq is not None
+        if seq > lane.seq_answered:
             in_flight = ConflictError(
                 f"{self._who(seq)} is in flight, or was left out before seqs in flight: wait"
                 " for their answers"
             )
             in_flight.outcome = "unknown"
             raise in_flight
-        if batch is None:
-            raise self._forgotten(lane, seq)
-        return RepeatedRecord(lambda: self._compared(lane.sink.name, batch, seq, fields))
+        repeats = self._gathering_with(place, fields, size_bytes)
+        row = repeats.records.add(fields, created_us=0, size_bytes=size_bytes)
+        return RepeatedRecord(lambda: self._answer(repeats, row, seq))
 
-    def _forgotten(self, lane: PartitionBatcher, seq: int) -> ForgottenSeqError:
-        """The error for a seq below the highest whose place is not known."""
-        if all(self._is_surely_absent(one, seq) for one in self._lanes):
-            left_out = ForgottenSeqError(
-                f"{self._who(seq)} was left out and is not in the log; the highest seq is"
-                f" {lane.seq_highest}: append this record under a higher one"
+    def _gathering_with(self, place: int, fields: RecordFields, size_bytes: int) -> _Repeats:
+        """The repeats that the record joins; full ones are sent."""
+        repeats, seq = self._gathering[place], fields.seq
+        if repeats is not None and repeats.answer is None:
+            records = repeats.records
+            assert records.seqs is not None
+            assert seq is not None
+            if records.seqs.last < seq and records.goes_on_with(
+                fields, size_bytes, self._batch_bytes
+            ):
+                return repeats
+            repeats.send()
+        repeats = self._gathering[place] = _Repeats(self._lanes[place], self._terms[place])
+        return repeats
+
+    async def _answer(self, repeats: _Repeats, row: int, seq: int) -> Receipt:
+        """The receipt. Its error is `refused` only if no partition has a record of the seq."""
+        try:
+            return await repeats.receipt(row)
+        except ForgottenSeqError as error:
+            if error.outcome != "refused" or all(
+                one.surely_lacks(seq) for one in self._lanes if one is not repeats.lane
+            ):
+                raise
+            elsewhere = ForgottenSeqError(
+                f"{self._who(seq)} is not remembered: it was left out in the partition of its"
+                " key, but another may have it. Read the stream to see whether it is there"
             )
-            left_out.outcome = "refused"
-            return left_out
-        return ForgottenSeqError(
-            f"{self._who(seq)} is not remembered: the highest seq is {lane.seq_highest}, and"
-            f" only the last {BATCHES_REMEMBERED} batches are remembered. Read the stream to"
-            " see whether it is there"
-        )
-
-    def _is_surely_absent(self, lane: PartitionBatcher, seq: int) -> bool:
-        writer = lane.sink.acknowledged.writer(self._session.writer_id)
-        return seq > lane.seq_highest or writer.is_left_out(seq)
+            raise elsewhere from error
 
     def _who(self, seq: int) -> str:
-        return f"seq {seq} of writer {self._session.writer_id.decode()}"
-
-    async def _read(self, name: PartitionName, batch: WrittenBatch, seq: int) -> Batch:
-        """Read the batch in the log that has this seq. Each error says that it was appended."""
-        assert self._read_back is not None
-        try:
-            return await self._read_back(name, batch)
-        except TrimmedError as error:
-            trimmed = ForgottenSeqError(
-                f"{self._who(seq)} was appended, and trimmed since: {error}"
-            )
-            trimmed.outcome = "duplicate"
-            raise trimmed from None
-        except DataLostError as error:
-            lost = DataLostError(f"{self._who(seq)} was appended, and is lost: {error}")
-            lost.outcome = "duplicate"
-            raise lost from error
-        except GeologError as error:
-            raise RepeatUnreadError(
-                f"{self._who(seq)} is in the log already, but its bytes cannot be read and"
-                f" compared: {error}. Append it again later"
-            ) from error
-
-    async def _compared(
-        self, name: PartitionName, batch: WrittenBatch, seq: int, fields: RecordFields
-    ) -> Receipt:
-        row = batch.seqs.row_of(seq)
-        assert row is not None, f"{batch} has no seq {seq}"
-        there = await self._read(name, batch, seq)
-        found = (
-            there.value(row), there.key(row), there.headers(row), there.transaction_id(row)
-        )  # fmt: skip
-        given = (fields.value, fields.key, dict(fields.headers or {}), fields.transaction_id)
-        if found != given:
-            raise ConflictError(f"{self._who(seq)} was appended before with different bytes")
-        return Receipt(
-            name.number,
-            DLSN(batch.segment, batch.entry, batch.slot + row),
-            batch.first_sequence + row,
-            self._home_epoch,
-            duplicate=True,
-        )
+        return f"seq {seq} of writer {self._writer_id.decode()}"

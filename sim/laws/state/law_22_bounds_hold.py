@@ -77,7 +77,7 @@ def _crowded_writers(now: Look) -> Iterator[str]:
     for process, writer in sorted(now.history.writers.items()):
         window = writer.statistics()
         lanes_bytes = sum(lane.in_flight_bytes for lane in writer.lanes)
-        batches_count = sum(lane.sink.in_flight_count + 1 for lane in writer.lanes)
+        batches_count = sum(lane.unanswered_count + 1 for lane in writer.lanes)
         bound = window.in_flight_bytes_max + batches_count * _BATCH_BYTES_MORE
         in_flight_bytes = max(window.in_flight_bytes, lanes_bytes)
         if in_flight_bytes > bound:

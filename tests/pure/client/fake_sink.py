@@ -3,12 +3,13 @@
 import attrs
 import trio
 
+from geolog.client.writing.open_batch import WriterSession
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer
-from geolog.partition.batch_in_flight import BatchTerms
+from geolog.partition.batch_in_flight import BatchTerms, RefusedBatch
 from geolog.protocol.ids import Epoch, Sequence
-from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName, StreamName
+from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import Batch, SealedBatch, open_batch
 from topology.errors import ConflictError, GeologError, OutcomeUnknownError
 
@@ -38,7 +39,7 @@ class FakeSink:
     def __init__(self) -> None:
         self.name = PartitionName(StreamName("a", "b"))
         self.epoch = Epoch(1)
-        self.acknowledged = PartitionState()
+        self.transaction_id: int | None = None
         self.failure: GeologError | None = None
         self.unknown_count = 0
         self.taken: list[Taken] = []
@@ -49,19 +50,14 @@ class FakeSink:
     def is_idle(self) -> bool:
         return self._answered_count == len(self.taken)
 
-    @property
-    def in_flight_count(self) -> int:
-        return len(self.taken) - self._answered_count
+    async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
+        raise AssertionError("tests make sessions of their own")
 
-    @property
-    def in_flight_bytes(self) -> int:
-        return sum(one.sealed.length_bytes for one in self.taken[self._answered_count :])
-
-    def append_nowait(self, sealed: SealedBatch, terms: BatchTerms) -> Taken:
+    def append(self, sealed: SealedBatch, terms: BatchTerms) -> Taken | RefusedBatch:
         if self.failure is not None:
-            raise self.failure
+            return RefusedBatch(self.failure)
         if terms.expect_sequence is not None:
-            raise ConflictError("another sequence is due")
+            return RefusedBatch(ConflictError("another sequence is due"))
         first = sum(one.sealed.record_count for one in self.taken)
         self.taken.append(Taken(sealed, terms, Sequence(first), len(self.taken)))
         return self.taken[-1]
@@ -84,6 +80,14 @@ class FakeSink:
     def values(self) -> list[list[bytes]]:
         """The values of all batches taken."""
         return [one.batch.values() for one in self.taken]
+
+
+def a_session(sinks_count: int = 1) -> WriterSession:
+    """The first session of a named writer."""
+    standing = WriterStanding(
+        home_epoch=1, epoch=1, seq_highest=-1, generations=(), remembered=()
+    )
+    return WriterSession(b"till-7", 1, sinks_count, (standing,) * sinks_count)
 
 
 def a_writer(sink: FakeSink, **config: float) -> Writer:

@@ -1,5 +1,9 @@
 """Sessions of a named writer over a stream with a growing number of partitions (law 16)."""
 
+import random
+from contextlib import suppress
+from functools import partial
+
 import attrs
 import pytest
 import trio
@@ -9,12 +13,16 @@ from hypothesis import strategies as st
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.partitioner import partition_of_key
 from geolog.client.writing.writer import Writer
-from geolog.client.writing.writer_repeats import ForgottenSeqError
-from geolog.partition.batch_in_flight import BatchTerms
+from geolog.client.writing.writer_pending import Pending, RepeatedRecord
+from geolog.client.writing.writer_session import open_session
+from geolog.partition.batch_admission import BatchAdmission
+from geolog.partition.batch_in_flight import BatchTerms, RefusedBatch
+from geolog.partition.repeated_batch import ForgottenSeqError, RepeatedBatch
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, StreamName
-from geolog.wire.batch import SealedBatch
+from geolog.protocol.writer_standing import WriterFence, WriterStanding
+from geolog.wire.batch import Batch, SealedBatch, open_batch
 from topology.errors import GeologError
 
 TILL = "till-7"
@@ -35,31 +43,60 @@ class Sent:
 
 
 class Partition:
-    """The batches in a partition's log, and those that a session has sent."""
+    """A partition's log, and an owner of it: the product's decisions without its ledgers."""
 
     def __init__(self, number: int) -> None:
         self.name = PartitionName(StreamName("a", "b"), number)
         self.epoch = Epoch(1)
-        self.in_flight_bytes = self.in_flight_count = 0
-        self.is_idle = False
         self.failure: GeologError | None = None
         self.unknown_count = 0
-        self.acknowledged = PartitionState()
+        self.transaction_id: int | None = None
+        self.state = PartitionState()
         self.seqs: list[int] = []
         self.sent: list[Sent] = []
+        self._batches: dict[int, Batch] = {}
+        self._admission = BatchAdmission(self.name, self.state)
 
-    def append_nowait(self, sealed: SealedBatch, terms: BatchTerms) -> Sent:
+    async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
+        if fence is not None:
+            self._admission.admit_fence(writer_id, fence, self.state)
+            self.state.on_fence(writer_id, fence, 0)
+        writer = self.state.writer(writer_id)
+        return WriterStanding(
+            home_epoch=1,
+            epoch=writer.epoch,
+            seq_highest=writer.seq_highest,
+            generations=writer.generations,
+            remembered=tuple(one.seqs for one in writer.batches),
+        )
+
+    def append(
+        self, sealed: SealedBatch, terms: BatchTerms
+    ) -> Sent | RefusedBatch | RepeatedBatch:
+        stamp = terms.writer
+        assert stamp is not None
+        try:
+            if self._admission.is_repeat(stamp, self.state):
+                writer = self.state.writer(stamp.writer_id)
+                return RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
+            self._admission.admit(terms, sequence_next=self.state.sequence_next)
+        except GeologError as error:
+            return RefusedBatch(error)
         self.sent.append(Sent(sealed, terms))
         return self.sent[-1]
 
+    async def _read_back(self, _name: PartitionName, written: WrittenBatch) -> Batch:
+        return self._batches[written.entry]
+
     def end_session(self, kept_count: int) -> None:
-        """Keep the first batches, lose the others."""
+        """Keep the first batches, lose the others; another owner follows."""
         for one in self.sent[:kept_count]:
             self._keep(one)
         self.sent = []
+        self._admission = BatchAdmission(self.name, self.state)
 
     def _keep(self, one: Sent) -> None:
-        state, stamp, count = self.acknowledged, one.terms.writer, one.sealed.record_count
+        state, stamp, count = self.state, one.terms.writer, one.sealed.record_count
         assert stamp is not None
         first = state.sequence_next
         state.on_entry(
@@ -71,10 +108,17 @@ class Partition:
         batch = WrittenBatch(stamp.seqs, 1, first, 0, first, 0, 0)
         state.on_batch(stamp.writer_id, stamp.epoch, batch, 0, partitions=stamp.partitions)
         self.seqs += stamp.seqs
+        self._batches[first] = open_batch(one.sealed.data)
 
 
-def a_session(partitions: list[Partition]) -> Writer:
-    return Writer(partitions, WriterConfig(), writer_id=TILL, home_epoch=1, now_us=lambda: 0)
+async def a_session(partitions: list[Partition]) -> Writer:
+    async def count() -> int:
+        return len(partitions)
+
+    session = await open_session(
+        TILL, partitions, is_whole=True, count_partitions=count, rng=random.Random(0)
+    )
+    return Writer(partitions, WriterConfig(), session=session, home_epoch=1, now_us=lambda: 0)
 
 
 def seal_all(writer: Writer) -> None:
@@ -111,21 +155,31 @@ def in_the_log(partitions: list[Partition]) -> list[int]:
 def test_a_program_that_repeats_unanswered_records_appends_each_of_them_once(
     story: list[tuple[int, int, int, list[int], bool]],
 ) -> None:
+    trio.run(partial(repeat_unanswered_records, story))
+
+
+async def repeat_unanswered_records(
+    story: list[tuple[int, int, int, list[int], bool]],
+) -> None:
     partitions = [Partition(0)]
     due, end = 0, 0
     for more, count, batch_records, kept, is_told in [*story, (1, 10, 3, [100], True)]:
         partitions += [Partition(len(partitions) + one) for one in range(more)]
         end += count
-        writer = a_session(partitions)
+        writer = await a_session(partitions)
         before = set(in_the_log(partitions))
+        repeats: list[tuple[int, Pending]] = []
         for seq in numbers_of(due, end):
-            try:
-                writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
-            except ForgottenSeqError:
-                assert seq in before
+            pending = writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
+            if isinstance(pending, RepeatedRecord):
+                repeats.append((seq, pending))
             if seq % batch_records == 0:
                 seal_all(writer)
         seal_all(writer)
+        for seq, pending in repeats:
+            assert seq in before
+            with suppress(ForgottenSeqError):
+                assert (await pending.wait()).duplicate
         for one in partitions:
             one.end_session(len(one.sent) * kept[one.name.number % len(kept)] // 100)
         there = in_the_log(partitions)
@@ -136,10 +190,10 @@ def test_a_program_that_repeats_unanswered_records_appends_each_of_them_once(
     assert in_the_log(partitions) == numbers_of(0, end)
 
 
-def test_records_divided_among_partitions_fill_one_batch_in_each() -> None:
+async def test_records_divided_among_partitions_fill_one_batch_in_each() -> None:
     """Their seqs have gaps: one batch per run of seqs would hold only a record or two."""
     partitions = [Partition(number) for number in range(4)]
-    writer = a_session(partitions)
+    writer = await a_session(partitions)
     for seq in range(1000):
         writer.append_nowait(b"%d" % seq, key=b"key %d" % (seq * 7919 % 100), seq=seq)
     seal_all(writer)
@@ -147,10 +201,10 @@ def test_records_divided_among_partitions_fill_one_batch_in_each() -> None:
     assert [len(one.sent) for one in partitions] == [1] * 4
 
 
-def test_a_seq_lost_from_a_gap_is_appended_to_its_own_partition() -> None:
+async def test_a_seq_lost_from_a_gap_is_appended_to_its_own_partition() -> None:
     """A seq that one partition lost is not a repeat of its neighbours in another."""
     partitions = [Partition(0), Partition(1)]
-    writer = a_session(partitions)
+    writer = await a_session(partitions)
     keys = [
         next(b"%d" % n for n in range(9) if partition_of_key(b"%d" % n, 2) == place)
         for place in range(2)
@@ -161,7 +215,7 @@ def test_a_seq_lost_from_a_gap_is_appended_to_its_own_partition() -> None:
     partitions[0].end_session(1)
     partitions[1].end_session(0)
 
-    writer = a_session(partitions)
+    writer = await a_session(partitions)
     for seq in range(1, 10, 2):
         writer.append_nowait(b"%d" % seq, key=keys[1], seq=seq)
     seal_all(writer)
@@ -169,20 +223,23 @@ def test_a_seq_lost_from_a_gap_is_appended_to_its_own_partition() -> None:
     assert in_the_log(partitions) == list(range(10))
 
 
-def test_a_forgotten_seq_is_refused_whatever_the_number_of_partitions() -> None:
+async def test_a_forgotten_seq_is_refused_whatever_the_number_of_partitions() -> None:
     """Only the last 64 batches are remembered, so no lane recognises the first ones."""
     partitions = [Partition(0)]
-    writer = a_session(partitions)
+    writer = await a_session(partitions)
     for seq in range(200):
         writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
         seal_all(writer)
+        partitions[0].sent[-1].done.set()
+        writer.on_progress(0)
     partitions[0].end_session(200)
     partitions += [Partition(1), Partition(2)]
-    writer = a_session(partitions)
+    writer = await a_session(partitions)
 
     for seq in range(100):
+        pending = writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
         with pytest.raises(ForgottenSeqError):
-            writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
+            await pending.wait()
         assert writer.is_appended(seq, key=key_of(seq))
     writer.append_nowait(b"new", key=b"k", seq=200)
     seal_all(writer)

@@ -14,7 +14,7 @@ from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_pending import Pending
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX
-from tests.pure.client.fake_sink import FakeSink, a_writer
+from tests.pure.client.fake_sink import FakeSink, a_session, a_writer
 from topology.errors import (
     ConflictError,
     FencedError,
@@ -387,7 +387,7 @@ async def test_appends_that_wait_for_room_get_different_seqs(
     sink.writer = Writer(
         [sink],
         WriterConfig(batch_bytes=1000, in_flight_bytes=1000),
-        writer_id="till-7",
+        session=a_session(),
         home_epoch=1,
         now_us=lambda: 0,
     )
@@ -409,7 +409,7 @@ async def till(sink: FakeSink) -> AsyncIterator[Writer]:
     sink.writer = Writer(
         [sink],
         WriterConfig(linger_s=0.01, batch_bytes=100, in_flight_bytes=1 << 20),
-        writer_id="till-7",
+        session=a_session(),
         home_epoch=1,
         now_us=lambda: int(trio.current_time() * 1e6),
     )
@@ -501,7 +501,9 @@ async def test_refused_records_do_not_raise_the_highest_seq(
     """The writer keeps the highest seq itself, so a refusal must lower it again."""
     sinks = [FakeSink(), FakeSink()]
     sinks[1].name = PartitionName(StreamName("a", "b"), 1)
-    writer = Writer(sinks, WriterConfig(), writer_id="till-7", home_epoch=1, now_us=lambda: 0)
+    writer = Writer(
+        sinks, WriterConfig(), session=a_session(len(sinks)), home_epoch=1, now_us=lambda: 0
+    )
     one, other = (
         next(b"%d" % n for n in range(9) if partition_of_key(b"%d" % n, 2) == number)
         for number in range(2)
@@ -644,7 +646,7 @@ async def test_an_append_waits_for_its_answer_while_another_lane_fails(
     writer = Writer(
         sinks,
         WriterConfig(batch_bytes=100, in_flight_bytes=1 << 20),
-        writer_id="till-7",
+        session=a_session(2),
         home_epoch=1,
         now_us=lambda: 0,
     )

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.writing.pipeline import REPEATS_MAX, Pipeline
+from geolog.partition.read_back import BatchReadBack
 from tests.pure.whole.clusters import (
     REGIONS,
     STREAM,
@@ -155,19 +156,18 @@ async def test_a_record_with_a_seq_that_waits_while_its_owner_fails_is_not_refus
 
 
 async def test_a_repeat_of_a_lost_record_is_a_data_loss_error_not_refused(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(_name: object, _batch: object) -> NoReturn:
+    async def lost(_self: object, _name: object, _batch: object) -> NoReturn:
         raise geolog.DataLostError("none of its 3 replicas has it")
 
+    # No fault loses all copies in a moment.
+    monkeypatch.setattr(BatchReadBack, "read", lost)
     async with (
         open_world() as world,
         world.log.open_writer(STREAM, writer_id=TILL) as writer,
     ):
         await writer.append(b"one", seq=0)
-        assert writer._named is not None  # noqa: SLF001 - no fault loses all copies in a moment.
-        writer._named.repeats._read_back = lost  # noqa: SLF001 - the same.
-
         with pytest.raises(geolog.DataLostError, match="was appended, and is lost") as found:
             await writer.append(b"one", seq=0)
     assert found.value.outcome == "duplicate"
@@ -326,8 +326,8 @@ async def test_an_idle_writer_is_forgotten_after_its_retention_and_its_records(
         await world.log.create_stream("a/b", survive="1 region", writer_retention_s=3600)
         async with world.log.open_writer("a/b", writer_id=TILL) as writer:
             await writer.append(b"one")
-        await trio.sleep(4000)
         for trim, highest in ((0, 0), (1, -1)):
+            await trio.sleep(4000)  # A session that only began counts as heard of, too.
             await world.log.truncate_stream("a/b", before=geolog.AtSequence(trim))
             for _ in range(2):
                 async with world.log.open_writer("a/b", writer_id="other") as writer:
