@@ -9,7 +9,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.catalog.partition_config import PartitionConfig
-from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.partition_owners import PartitionOwners, VersionedOwner
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import LogConfig
 from geolog.metadata.rules import parent_of
@@ -134,6 +134,25 @@ async def test_a_node_left_by_an_older_session_is_replaced_without_ever_being_mi
         assert site.session_of(owner) == site.session.session_id
         assert replaced.is_set()
         assert [Delete(path), Create(path, is_ephemeral=True)] in site.late.asked
+
+
+async def test_a_missing_owner_looks_the_same_whatever_processes_of_other_folders_do(
+    autojump_clock: MockClock,
+) -> None:
+    """Processes come and go all the time; each gives readers of one folder another count."""
+    async with open_site() as site:
+        await site.take()
+        async with site.store.open_session() as reading, site.store.open_session() as session:
+            owners = PartitionOwners(reading, PATHS)
+            site.session.cut_off()
+            await trio.sleep(10)
+            missing = await owners.look_for_owner(NAME)
+            assert missing.seen is OwnerSeen.MISSING
+
+            await process_of(session, "of another folder").be_present()
+            assert await owners.look_for_owner(NAME) == missing
+            await session.create(f"{site.shown.presence}-next-to-it", is_ephemeral=True)
+            assert await owners.look_for_owner(NAME) != missing
 
 
 async def test_an_owner_that_has_left_is_not_shown_in_the_next_session(
