@@ -1,6 +1,7 @@
 """Entries on their way through the owner: sealed batches, and fences of named writers."""
 
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 import attrs
 import trio
@@ -31,6 +32,14 @@ class BatchTerms:
 NO_TERMS = BatchTerms()
 
 
+class AnswerListener(Protocol):
+    """Hears of the answers to the batches that were sent with it. Called at once."""
+
+    def on_answers(self) -> None:
+        """Some of them were answered, in order: their `done` is set."""
+        ...
+
+
 @attrs.define(eq=False)
 class EntryInFlight(ABC):
     """An entry on its way; `done` is set when its place, or `error`, is final."""
@@ -38,6 +47,7 @@ class EntryInFlight(ABC):
     sealed: SealedBatch
     assigned: Assigned
     since_s: float
+    listener: AnswerListener | None = attrs.field(default=None, kw_only=True)
     segment: int = attrs.field(default=0, kw_only=True)
     entry: int = attrs.field(default=-1, kw_only=True)
     error: GeologError | None = attrs.field(default=None, kw_only=True)

@@ -40,7 +40,6 @@ async def open_partition_writers(
     config: PartitionConfig,
     wants_received: bool,
     now_us: Callable[[], int],
-    on_progress: Callable[[PartitionName], None],
     read_back: ReadBack,
 ) -> AsyncIterator["OwnedPartitions"]:
     """Take over a stream, or one partition of it, and write it while the block lasts.
@@ -59,7 +58,6 @@ async def open_partition_writers(
             config=config,
             wants_received=wants_received,
             now_us=now_us,
-            on_progress=on_progress,
             read_back=read_back,
             nursery=nursery,
             latest=stream,
@@ -87,7 +85,6 @@ class OwnedPartitions:
     config: PartitionConfig
     wants_received: bool
     now_us: Callable[[], int]
-    on_progress: Callable[[PartitionName], None]
     read_back: ReadBack
     nursery: trio.Nursery
     core: StreamTakeover
@@ -165,7 +162,6 @@ class OwnedPartitions:
             source=source,
             config=self.config,
             now_us=self.now_us,
-            on_progress=partial(self.on_progress, name),
             read_back=self.read_back,
             nursery=self.nursery,
         )

@@ -42,6 +42,7 @@ from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
 from geolog.partition.batch_in_flight import (
     NO_TERMS,
+    AnswerListener,
     BatchInFlight,
     BatchTerms,
     EntryInFlight,
@@ -99,7 +100,6 @@ class PartitionWriter:
         source: LedgerAllocator,
         config: PartitionConfig,
         now_us: Callable[[], int],
-        on_progress: Callable[[], None],
         read_back: ReadBack,
         nursery: trio.Nursery,
     ) -> None:
@@ -119,7 +119,6 @@ class PartitionWriter:
             nursery=nursery,
         )
         self._times.warn_if_ahead(taken.state.append_time_us)
-        self._on_progress = on_progress
         self._read_back = read_back
         self._nursery = nursery
         self._first_sequence = taken.first_sequence
@@ -214,7 +213,10 @@ class PartitionWriter:
             raise entry.error
 
     def append(
-        self, sealed: SealedBatch, terms: BatchTerms = NO_TERMS
+        self,
+        sealed: SealedBatch,
+        terms: BatchTerms = NO_TERMS,
+        listener: AnswerListener | None = None,
     ) -> BatchInFlight | RefusedBatch | RepeatedBatch:
         """Take a batch in; the answer says what became of it, now or later.
 
@@ -233,7 +235,7 @@ class PartitionWriter:
         except GeologError as error:
             return RefusedBatch(error)
         assigned = self._sequencer.assign(sealed.record_count, now_us=self.now_us())
-        batch = BatchInFlight(sealed, assigned, trio.current_time(), terms)
+        batch = BatchInFlight(sealed, assigned, trio.current_time(), terms, listener=listener)
         self._accept(batch)
         return batch
 
@@ -302,6 +304,7 @@ class PartitionWriter:
         last = EntryId(segment.writer.entry_next - 1)
         with trio.move_on_after(_LAST_SNAPSHOT_S):
             while segment.writer.lac < last and not self.is_failed:
+                self._progress = trio.Event()
                 await self._progress.wait()
 
     # Events of the ledger's writer.
@@ -311,13 +314,14 @@ class PartitionWriter:
         sent = self._sent
         segment = self._segments.open
         assert segment is not None
+        listeners: list[AnswerListener] = []
         while sent and sent[0].entry <= lac:
             entry = sent.popleft()
             entry.add_to(self.acknowledged)
-            self._finish(entry, None)
-        if self._segments.is_rolling and not sent:
+            _finish(entry, None, listeners)
+        if not sent and self._segments.is_rolling:
             self._segments.wake()
-        self._tell_progress()
+        self._tell(listeners)
 
     def on_received(self, through: EntryId) -> None:
         """Mark the entries that are in the memory of ack sets."""
@@ -326,10 +330,10 @@ class PartitionWriter:
                 break
             entry.received.set()
 
-    def _tell_progress(self) -> None:
-        progress, self._progress = self._progress, trio.Event()
-        progress.set()
-        self._on_progress()
+    def _tell(self, listeners: list[AnswerListener]) -> None:
+        self._progress.set()
+        for listener in listeners:
+            listener.on_answers()
 
     def on_fenced(self, writer: LedgerWriter, why: str) -> None:
         """Fail, because the partition was taken: once the new owner is known, or after a bit.
@@ -357,11 +361,6 @@ class PartitionWriter:
         """Look for other members: too few are up."""
         self._segments.wake()
 
-    def _finish(self, entry: EntryInFlight, error: GeologError | None) -> None:
-        entry.error = error
-        entry.done.set()
-        entry.received.set()
-
     def _fail(self, failure: GeologError) -> None:
         if self._failure is not None:
             return
@@ -369,6 +368,7 @@ class PartitionWriter:
         segment = self._segments.open
         if segment is not None and not segment.writer.is_over:
             segment.writer.close()
+        listeners: list[AnswerListener] = []
         while self._sent:
             entry = self._sent.popleft()
             self.unknown_count += entry.records_count
@@ -376,16 +376,17 @@ class PartitionWriter:
                 f"{self.name}: {entry} may or may not have been appended: {failure}"
             )
             unknown.__cause__ = failure
-            self._finish(entry, unknown)
+            _finish(entry, unknown, listeners)
         while self._waiting:
             entry = self._waiting.popleft()
             if entry.is_numbered:
                 self.unknown_count += entry.records_count
-            self._finish(entry, told_of_record(failure, is_numbered=entry.is_numbered))
+            told = told_of_record(failure, is_numbered=entry.is_numbered)
+            _finish(entry, told, listeners)
         if not self._is_leaving:
             self._owners.release_nowait(self._segments.owner)
         self._segments.wake()
-        self._tell_progress()
+        self._tell(listeners)
 
     # What `SegmentRoller` asks and reports.
 
@@ -485,3 +486,15 @@ class PartitionWriter:
                 if not error.retriable:
                     return  # Nothing is lost: the next owner recovers the open ledger.
             await trio.sleep(self._config.retry_delay_s)
+
+
+def _finish(
+    entry: EntryInFlight, error: GeologError | None, listeners: list[AnswerListener]
+) -> None:
+    """Answer an entry; note its listener, which is told once all of a kind are answered."""
+    entry.error = error
+    entry.done.set()
+    entry.received.set()
+    listener = entry.listener
+    if listener is not None and (not listeners or listeners[-1] is not listener):
+        listeners.append(listener)

@@ -184,7 +184,7 @@ async def _take_too_many_reads(stage: Stage) -> None:
 
 async def _send_more_than_there_is_room_for(stage: Stage) -> None:
     [writer] = stage.history.writers.values()
-    writer._in_flight_bytes = 1 << 40  # noqa: SLF001 - a defect.
+    writer._window.in_flight_bytes = 1 << 40  # noqa: SLF001 - a defect.
 
 
 async def _lose_what_was_synced(stage: Stage) -> None:

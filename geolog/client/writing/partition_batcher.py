@@ -22,10 +22,11 @@ from typing import Protocol
 import attrs
 import trio
 
+from geolog.client.writing.append_window import AppendWindow
 from geolog.client.writing.known_seqs import KnownSeqs
 from geolog.client.writing.open_batch import OpenBatch, Placed, WriterSession
 from geolog.client.writing.record_fields import RecordFields
-from geolog.partition.batch_in_flight import BatchTerms
+from geolog.partition.batch_in_flight import AnswerListener, BatchTerms
 from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol.append_failure import told_as_unknown
 from geolog.protocol.ids import Epoch
@@ -79,8 +80,13 @@ class BatchSink(Protocol):
         """Ask where a named writer stands; with a fence, begin its session. FencedError."""
         ...
 
-    def append(self, sealed: SealedBatch, terms: BatchTerms) -> Placed | RepeatedBatch:
-        """Take a batch in. The answer comes through the result, in order, also a refusal."""
+    def append(
+        self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None
+    ) -> Placed | RepeatedBatch:
+        """Take a batch in. The answer comes through the result, in order, also a refusal.
+
+        The listener hears of an answer that comes later.
+        """
         ...
 
 
@@ -129,17 +135,15 @@ class PartitionBatcher:
         session: WriterSession | None,
         standing: WriterStanding | None,
         now_us: Callable[[], int],
-        on_refused: Callable[[], None],
+        window: AppendWindow,
     ) -> None:
-        """`standing`: where the writer of the session stands in this partition.
-
-        `on_refused` is called when the sink refuses a batch, which frees its room.
-        """
+        """`standing`: where the writer of the session stands in this partition."""
         self.sink = sink
         self._config = config
         self._session = session
         self._now_us = now_us
-        self._tell_refused = on_refused
+        self._window = window
+        self._counted_bytes = 0  # Share of this lane in the window's bytes.
         self._transaction_id = sink.transaction_id
         self.seq_highest = -1 if standing is None else standing.seq_highest
         self.seq_answered = self.seq_highest
@@ -215,13 +219,20 @@ class PartitionBatcher:
             self.seq_highest = fields.seq
         if filling.size_bytes >= self._config.batch_bytes:
             self.seal()
+        self._count()
         return filling, slot
+
+    def _count(self) -> None:
+        """Update the lane's share of the window."""
+        now_bytes = self.in_flight_bytes
+        self._window.in_flight_bytes += now_bytes - self._counted_bytes
+        self._counted_bytes = now_bytes
 
     def send_soon(self) -> None:
         """Seal the open batch once nothing is in flight, or after its linger time."""
         self._has_filling.set()
 
-    def on_answered(self) -> None:
+    def on_answers(self) -> None:
         """Batches were answered: seal the open batch if held back, or nothing is in flight."""
         unanswered = self._unanswered
         while unanswered:
@@ -239,6 +250,8 @@ class PartitionBatcher:
             self.seal()
         else:
             self.seal_if_idle()
+        self._count()
+        self._window.tell_change()
 
     def seal_if_idle(self) -> bool:
         """Seal the open batch if nothing is in flight."""
@@ -266,7 +279,7 @@ class PartitionBatcher:
     def _send(self, filling: OpenBatch, sealed: SealedBatch) -> None:
         """Send a batch. Raises its error if it is refused at once."""
         filling.seq_before, filling.attempt = self._seq_sent, self._attempt
-        placed = self.sink.append(sealed, filling.terms(self._session))
+        placed = self.sink.append(sealed, filling.terms(self._session), self)
         if isinstance(placed, RepeatedBatch):
             raise _appended_by_another(filling)
         if placed.error is not None:
@@ -280,7 +293,7 @@ class PartitionBatcher:
 
     def append_repeats(self, repeats: OpenBatch) -> Placed | RepeatedBatch:
         """Send records of which the log has the seqs: they are compared, not appended."""
-        return self.sink.append(repeats.seal(), repeats.terms(self._session))
+        return self.sink.append(repeats.seal(), repeats.terms(self._session), None)
 
     def surely_lacks(self, seq: int) -> bool:
         """Whether the partition certainly has no record of this seq."""
@@ -305,7 +318,9 @@ class PartitionBatcher:
             self._attempt += 1
             self.seq_highest = self._seq_sent = refused.seq_before
             self._refuse_filling(refused.seqs.first)
-        self._tell_refused()
+            self._window.refusals_count += 1
+        self._count()
+        self._window.tell_change()
 
     def _refuse_filling(self, refused_seq: int) -> None:
         filling, self._filling = self._filling, None

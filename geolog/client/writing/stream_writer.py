@@ -15,7 +15,7 @@ from geolog.partition.owner import open_partition_writers
 from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
-from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.stream_state import StreamRecord
 from topology.errors import SealedError
 
 
@@ -40,13 +40,6 @@ async def open_stream_writer(
     """
     if stream.is_sealed:
         raise SealedError(f"{stream.name} is sealed: it takes no more records")
-    told: list[Writer] = []
-    places: dict[PartitionName, int] = {}
-
-    def on_progress(name: PartitionName) -> None:
-        for writer in told:
-            writer.on_progress(places[name])
-
     async with (
         open_background() as nursery,
         open_partition_writers(
@@ -58,7 +51,6 @@ async def open_stream_writer(
             config=owning,
             wants_received=ack is AckLevel.RECEIVED,
             now_us=upkeep.now_us,
-            on_progress=on_progress,
             read_back=read_back,
         ) as owned,
     ):
@@ -73,7 +65,6 @@ async def open_stream_writer(
                 rng=rng,
             )
         names = [one.name for one in owners]
-        places.update({name: place for place, name in enumerate(names)})
         writer = Writer(
             owners,
             config,
@@ -83,7 +74,6 @@ async def open_stream_writer(
             now_us=upkeep.now_us,
             first_partition=rng.randrange(len(names)),
         )
-        told.append(writer)
         policy = RetentionPolicy(
             retention_s=stream.retention_s, retention_bytes=stream.retention_bytes
         )

@@ -9,12 +9,12 @@ compares its bytes with those in the log, and answers with the position it has t
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 
 import attrs
 import trio
 
 from geolog.background import open_background
+from geolog.client.writing.append_window import AppendWindow
 from geolog.client.writing.open_batch import WriterSession
 from geolog.client.writing.partition_batcher import (
     BatchSink,
@@ -73,13 +73,14 @@ class Writer:
         self.ack = ack
         self.home_epoch = home_epoch
         self._config = config
+        self._window = AppendWindow()
         standings = [None] * len(sinks) if session is None else session.standings
         self.lanes = [
             PartitionBatcher(
                 sink, config, session=session, standing=standing, now_us=now_us,
-                on_refused=partial(self._on_refused, place),
+                window=self._window,
             )
-            for place, (sink, standing) in enumerate(zip(sinks, standings, strict=True))
+            for sink, standing in zip(sinks, standings, strict=True)
         ]  # fmt: skip
         self._terms = [ReceiptTerms(sink.name.number, home_epoch, ack) for sink in sinks]
         self._partitioner = Partitioner(len(sinks), first=first_partition)
@@ -92,19 +93,20 @@ class Writer:
                 ),
             )
         self._seq_highest = max(lane.seq_highest for lane in self.lanes)
-        self._progress = trio.Event()
+        self._refusals_count = 0  # Those that `_seq_highest` takes into account.
         self._blocked_bytes = 0  # Size of the last record that found no room.
         self._blocked_lane: PartitionBatcher | None = None
-        self._in_flight_bytes = 0
-        self._counted = [0] * len(sinks)  # Share of each lane in those bytes.
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"Writer({len(self.lanes)} partitions, {self._in_flight_bytes} bytes in flight)"
+        return f"Writer({len(self.lanes)} partitions, {self._window!r})"
 
     @property
     def seq_highest(self) -> int:
         """The highest seq of this named writer in the log or in flight; -1 for none."""
+        if self._refusals_count != self._window.refusals_count:  # Seqs are free again.
+            self._refusals_count = self._window.refusals_count
+            self._seq_highest = max(lane.seq_highest for lane in self.lanes)
         return self._seq_highest
 
     async def append(
@@ -196,7 +198,7 @@ class Writer:
             place = self._place_of_nameless(fields, size_bytes)
         else:
             is_numbered_here = fields.seq is None
-            seq = self._seq_highest + 1 if fields.seq is None else fields.seq
+            seq = self.seq_highest + 1 if fields.seq is None else fields.seq
             place = self._place_of(self._named, seq, fields.key)
             having = self._place_having(self._named, seq, place)
             fields.seq = seq
@@ -217,11 +219,10 @@ class Writer:
         batch, slot = lane.gather(fields, size_bytes)
         if lane.seq_highest > self._seq_highest:
             self._seq_highest = lane.seq_highest
-        self._count(place)
         return place, NewRecord(self._terms[place], batch, slot)
 
     def _has_room(self, lane: PartitionBatcher, fields: RecordFields, size_bytes: int) -> bool:
-        if self._in_flight_bytes + size_bytes > self._config.in_flight_bytes:
+        if self._window.in_flight_bytes + size_bytes > self._config.in_flight_bytes:
             self._check_can_wait(fields, size_bytes)
             return False
         return lane.has_room(fields, size_bytes)
@@ -243,7 +244,7 @@ class Writer:
         """The lane that has this seq or a higher one; None if the seq is new."""
         if seq <= self.lanes[place].seq_highest:
             return place
-        if seq > self._seq_highest:
+        if seq > self.seq_highest:
             return None
         return named.repeats.place_that_has(seq)
 
@@ -269,12 +270,6 @@ class Writer:
 
     # The window.
 
-    def _count(self, place: int) -> None:
-        """Update a lane's share of the window."""
-        now_bytes = self.lanes[place].in_flight_bytes
-        self._in_flight_bytes += now_bytes - self._counted[place]
-        self._counted[place] = now_bytes
-
     async def wait_writable(self) -> None:
         """Wait until there is room for the record that `append_nowait` refused last.
 
@@ -285,34 +280,19 @@ class Writer:
         # RFC 813).
         lane = self._blocked_lane
         while self._is_window_full() or (lane is not None and lane.is_waiting):
-            await self._progress.wait()
+            await self._window.wait_change()
 
     def _is_window_full(self) -> bool:
         """Whether to wait for room. A failed lane may never free its share: no wait then."""
         window_bytes = self._config.in_flight_bytes
         room_bytes = max(self._blocked_bytes, min(self._config.batch_bytes, window_bytes // 2))
-        return self._in_flight_bytes + room_bytes > window_bytes and self._failure() is None
+        in_flight_bytes = self._window.in_flight_bytes
+        return in_flight_bytes + room_bytes > window_bytes and self._failure() is None
 
     def _failure(self) -> GeologError | None:
         return next(
             (lane.sink.failure for lane in self.lanes if lane.sink.failure is not None), None
         )
-
-    def on_progress(self, place: int) -> None:
-        """Batches of a lane were answered: wake the appends that wait for room."""
-        self.lanes[place].on_answered()
-        self._look_for_room(place)
-
-    def _on_refused(self, place: int) -> None:
-        """A batch of a lane was refused: its seqs are free again."""
-        self._seq_highest = max(lane.seq_highest for lane in self.lanes)
-        self._look_for_room(place)
-
-    def _look_for_room(self, place: int) -> None:
-        """A lane's share of the window shrank: wake the appends that wait for room."""
-        self._count(place)
-        progress, self._progress = self._progress, trio.Event()
-        progress.set()
 
     async def flush(self) -> None:
         """Wait until all records appended before this call are durable.
@@ -338,7 +318,7 @@ class Writer:
         return WriterStatistics(
             records_count=sum(lane.records_count for lane in self.lanes),
             batches_count=sum(lane.batches_count for lane in self.lanes),
-            in_flight_bytes=self._in_flight_bytes,
+            in_flight_bytes=self._window.in_flight_bytes,
             in_flight_bytes_max=self._config.in_flight_bytes,
         )
 

@@ -6,7 +6,7 @@ import trio
 from geolog.client.writing.open_batch import WriterSession
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer
-from geolog.partition.batch_in_flight import BatchTerms, RefusedBatch
+from geolog.partition.batch_in_flight import AnswerListener, BatchTerms, RefusedBatch
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
@@ -43,7 +43,7 @@ class FakeSink:
         self.failure: GeologError | None = None
         self.unknown_count = 0
         self.taken: list[Taken] = []
-        self.writer: Writer | None = None
+        self.listener: AnswerListener | None = None
         self._answered_count = 0
 
     @property
@@ -53,11 +53,14 @@ class FakeSink:
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         raise AssertionError("tests make sessions of their own")
 
-    def append(self, sealed: SealedBatch, terms: BatchTerms) -> Taken | RefusedBatch:
+    def append(
+        self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None
+    ) -> Taken | RefusedBatch:
         if self.failure is not None:
             return RefusedBatch(self.failure)
         if terms.expect_sequence is not None:
             return RefusedBatch(ConflictError("another sequence is due"))
+        self.listener = listener
         first = sum(one.sealed.record_count for one in self.taken)
         self.taken.append(Taken(sealed, terms, Sequence(first), len(self.taken)))
         return self.taken[-1]
@@ -69,8 +72,8 @@ class FakeSink:
             one.done.set()
             one.received.set()
         self._answered_count += count
-        assert self.writer is not None
-        self.writer.on_progress(0)
+        if self.listener is not None:
+            self.listener.on_answers()
 
     def fail(self, failure: GeologError) -> None:
         """Fail like a fenced owner: batches in flight are unknown, later ones refused."""
@@ -92,10 +95,9 @@ def a_session(sinks_count: int = 1) -> WriterSession:
 
 def a_writer(sink: FakeSink, **config: float) -> Writer:
     bounds = {name: int(value) for name, value in config.items() if name != "linger_s"}
-    sink.writer = Writer(
+    return Writer(
         [sink],
         WriterConfig(linger_s=config.get("linger_s", 0.01), **bounds),
         home_epoch=1,
         now_us=lambda: int(trio.current_time() * 1e6),
     )
-    return sink.writer

@@ -16,7 +16,7 @@ from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending, RepeatedRecord
 from geolog.client.writing.writer_session import open_session
 from geolog.partition.batch_admission import BatchAdmission
-from geolog.partition.batch_in_flight import BatchTerms, RefusedBatch
+from geolog.partition.batch_in_flight import AnswerListener, BatchTerms, RefusedBatch
 from geolog.partition.repeated_batch import ForgottenSeqError, RepeatedBatch
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
@@ -56,6 +56,7 @@ class Partition:
         self.sent: list[Sent] = []
         self._batches: dict[int, Batch] = {}
         self._admission = BatchAdmission(self.name, self.state)
+        self.listener: AnswerListener | None = None
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         if fence is not None:
@@ -71,7 +72,7 @@ class Partition:
         )
 
     def append(
-        self, sealed: SealedBatch, terms: BatchTerms
+        self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None
     ) -> Sent | RefusedBatch | RepeatedBatch:
         stamp = terms.writer
         assert stamp is not None
@@ -82,8 +83,15 @@ class Partition:
             self._admission.admit(terms, sequence_next=self.state.sequence_next)
         except GeologError as error:
             return RefusedBatch(error)
+        self.listener = listener
         self.sent.append(Sent(sealed, terms))
         return self.sent[-1]
+
+    def answer(self) -> None:
+        """Acknowledge the last batch."""
+        self.sent[-1].done.set()
+        assert self.listener is not None
+        self.listener.on_answers()
 
     async def _read_back(self, _name: PartitionName, written: WrittenBatch) -> Batch:
         return self._batches[written.entry]
@@ -230,8 +238,7 @@ async def test_a_forgotten_seq_is_refused_whatever_the_number_of_partitions() ->
     for seq in range(200):
         writer.append_nowait(b"%d" % seq, key=key_of(seq), seq=seq)
         seal_all(writer)
-        partitions[0].sent[-1].done.set()
-        writer.on_progress(0)
+        partitions[0].answer()
     partitions[0].end_session(200)
     partitions += [Partition(1), Partition(2)]
     writer = await a_session(partitions)

@@ -384,7 +384,7 @@ async def test_appends_that_wait_for_room_get_different_seqs(
     sink: FakeSink, autojump_clock: MockClock
 ) -> None:
     """A record gets its seq with its room; earlier, two waiting records would get the same."""
-    sink.writer = Writer(
+    writer = Writer(
         [sink],
         WriterConfig(batch_bytes=1000, in_flight_bytes=1000),
         session=a_session(),
@@ -392,9 +392,9 @@ async def test_appends_that_wait_for_room_get_different_seqs(
         now_us=lambda: 0,
     )
     rng = random.Random(1)
-    async with open_linger(sink.writer), trio.open_nursery() as nursery:
+    async with open_linger(writer), trio.open_nursery() as nursery:
         for _ in range(5):
-            nursery.start_soon(sink.writer.append, rng.randbytes(900))
+            nursery.start_soon(writer.append, rng.randbytes(900))
         for _ in range(5):
             await trio.testing.wait_all_tasks_blocked()
             sink.answer()
@@ -406,14 +406,14 @@ async def test_appends_that_wait_for_room_get_different_seqs(
 @pytest.fixture
 async def till(sink: FakeSink) -> AsyncIterator[Writer]:
     """A named writer with one record per batch."""
-    sink.writer = Writer(
+    writer = Writer(
         [sink],
         WriterConfig(linger_s=0.01, batch_bytes=100, in_flight_bytes=1 << 20),
         session=a_session(),
         home_epoch=1,
         now_us=lambda: int(trio.current_time() * 1e6),
     )
-    async with open_linger(sink.writer) as writer:
+    async with open_linger(writer):
         yield writer
         while not sink.is_idle:
             sink.answer()
