@@ -465,7 +465,9 @@ async def test_a_follower_goes_on_across_rolls_takeovers_and_failovers(
                 await followed.wait()
 
         assert found == values
-        assert len(await world.log.list_segments(STREAM)) >= 5
+        # At least three of the first writer. Whether the second one rolls while two nodes are
+        # cut off depends on the nodes that chance has given its next ledger.
+        assert len(await world.log.list_segments(STREAM)) >= 4
 
 
 async def test_a_follower_gets_records_that_its_own_region_does_not_hear_of(
