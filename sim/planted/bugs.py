@@ -10,13 +10,13 @@ from contextlib import ExitStack, contextmanager
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.nodes.connection import NodeConnection
 from geolog.ledger.nodes.node_pool import NodeLink
-from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.ledger.recovery import ledger_recovery
 from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.ledger.writing.replacement_finder import ReplacementFinder
 from geolog.partition import takeover
 from geolog.partition.segment_activation import SegmentActivation
+from geolog.protocol import tail_view
 from geolog.protocol.add_window import AddWindow
 from geolog.protocol.fencing import FenceRound
 from geolog.protocol.recovery import Recovery
@@ -223,7 +223,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "tail-at-have": PlantedBug(
         39,
         "the end of an open ledger is where an ack set no longer says HAVE",
-        [(LedgerReader, "probe_tail", client_bugs.tail_at_have)],
+        [(tail_view, "_end_of", client_bugs.end_at_have)],
     ),
     "metadata-not-synced": PlantedBug(
         40,

@@ -1,7 +1,7 @@
 """Defects of writers, recovery and readers: each function replaces a good method."""
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 import trio
@@ -12,7 +12,7 @@ from geolog.catalog.segment_records import SegmentRecords, VersionedSegment
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
 from geolog.ledger.nodes.connection import AddSink, NodeConnection
-from geolog.ledger.nodes.node_pool import LinkUse, NodeLink
+from geolog.ledger.nodes.node_pool import NodeLink
 from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.ledger.recovery.ledger_recovery import _Round
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
@@ -26,14 +26,13 @@ from geolog.partition.segment_activation import SegmentActivation
 from geolog.partition.state_recovery import recovered_state
 from geolog.protocol.add_window import AddWindow, AdvanceLac, SendAdd
 from geolog.protocol.fencing import FenceRound, FenceTaken
-from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.ledger_change import LedgerChange
-from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
+from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import Answer, ProbeAnswer
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.recovery import CloseAt, Recovery, RecoveryEffect, Rewrite
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
-from geolog.protocol.tail_view import TailView
 from geolog.wire.entry import EncodedEntry
 from sim.fakes.memory_metadata import MemoryMetadata
 from topology.errors import GeologError, NotEnoughNodesError
@@ -306,37 +305,17 @@ def fence_one_write_set(core: FenceRound, slot: int, lac: EntryId) -> list[Fence
     return [FenceTaken(core._lac)]
 
 
-async def tail_at_have(reader: LedgerReader, record: LedgerRecord, above: EntryId) -> TailView:
+def end_at_have(
+    record: LedgerRecord, lac: EntryId, probed: range, answers: Mapping[int, ProbeAnswer]
+) -> EntryId | None:
     """Take the first entry of which no ack set says HAVE as the end."""
-    fragment = record.fragments[-1]
-    rule = fragment.rule(record.quorum)
-    first = max(EntryId(above + 1), fragment.first_entry)
-    count = reader.config.batch_entries
-
-    async def ask(member: Member) -> ProbeAnswer:
-        return await reader.replicas.probe(
-            record.ledger, member, first, count, use=LinkUse.READING
-        )
-
-    answers = await reader.replicas.all_of(fragment, range(len(fragment.ensemble)), ask)
-    lac = max((answer.lac for answer in answers.values()), default=NO_ENTRY)
-    end = None
-    for place in range(count):
+    rule = record.fragments[-1].rule(record.quorum)
+    for place, entry in enumerate(probed):
         have = sum(
             1 << slot
             for slot, answer in answers.items()
-            if len(answer.answers) > place and answer.answers[place] is Answer.HAVE
+            if answer.answers[place] is Answer.HAVE
         )
-        if first + place > lac and not rule.is_ack(first + place, have):
-            end = EntryId(first + place)
-            break
-    return TailView(
-        lac=lac,
-        end=end,
-        held_to=above if end is not None else EntryId(first + count - 1),
-        is_taken=any(
-            answer.is_fenced or answer.epoch_highest > record.epoch
-            for answer in answers.values()
-        ),
-        silent_count=len(fragment.ensemble) - len(answers),
-    )
+        if entry > lac and not rule.is_ack(entry, have):
+            return EntryId(entry)
+    return None

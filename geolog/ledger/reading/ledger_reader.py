@@ -5,7 +5,7 @@ or is unavailable for now, or all its replicas, proven intact, say that it is no
 last case it has moved or is lost. The ledger's record, read for certain after the replicas
 answered, decides which. While metadata does not answer, the entry is unavailable.
 
-Rules: PROTOCOL R2, R8 and R9.
+Rules: PROTOCOL R8 and R9.
 """
 
 import random
@@ -19,10 +19,10 @@ from geolog.ledger.nodes.node_pool import LinkUse, NodePool
 from geolog.ledger.reading.shared_answers import SharedAnswers
 from geolog.ledger.replicas.entry_check import checked_entry
 from geolog.ledger.replicas.replicas import SUSPECT_S, Replicas, SilentMemberError
-from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId, LedgerId
+from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
 from geolog.protocol.messages import Answer, ProbeAnswer, ReadAnswer
-from geolog.protocol.tail_view import TailView
+from geolog.protocol.tail_view import TailView, first_probed, tail_view
 from geolog.wire.entry import Entry
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
@@ -336,8 +336,7 @@ class LedgerReader:
     async def probe_tail(self, record: LedgerRecord, above: EntryId) -> TailView:
         """Ask all members of the last fragment which entries above `above` they have."""
         fragment = record.fragments[-1]
-        rule = fragment.rule(record.quorum)
-        first = max(EntryId(above + 1), fragment.first_entry)
+        first = first_probed(record, above)
         count = self.config.batch_entries
 
         async def ask(member: Member) -> ProbeAnswer:
@@ -346,26 +345,4 @@ class LedgerReader:
             )
 
         answers = await self.replicas.all_of(fragment, range(len(fragment.ensemble)), ask)
-        lac = max((answer.lac for answer in answers.values()), default=NO_ENTRY)
-        end = None
-        for place in range(count):
-            entry = EntryId(first + place)
-            absent = sum(
-                1 << slot
-                for slot, answer in answers.items()
-                if answer.answers[place] is Answer.ABSENT
-            )
-            if entry > lac and rule.is_block(entry, absent):
-                end = entry
-                break
-        is_last_held = any(answer.answers[-1] is Answer.HAVE for answer in answers.values())
-        return TailView(
-            lac=lac,
-            end=end,
-            held_to=EntryId(first + count - 1) if end is None and is_last_held else above,
-            is_taken=any(
-                answer.is_fenced or answer.epoch_highest > record.epoch
-                for answer in answers.values()
-            ),
-            silent_count=len(fragment.ensemble) - len(answers),
-        )
+        return tail_view(record, above, count, answers)
