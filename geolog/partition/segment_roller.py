@@ -16,6 +16,7 @@ from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.segment_changes import ClosingSegment, SegmentChanges
 from geolog.partition.ledger_allocator import LedgerAllocator
+from geolog.partition.next_ledger import NextLedger
 from geolog.partition.open_segment import OpenSegment
 from geolog.partition.placement_notice import PlacementNotice
 from geolog.partition.prepared_ledger import PreparedLedger
@@ -74,7 +75,7 @@ class SegmentRoller:
             source.switches,
         )
         self._notice = PlacementNotice(name, stream.placement.policy)
-        self._next: PreparedLedger | None = None
+        self._next = NextLedger(source, user)
         self._wake = trio.Event()
         self.open: OpenSegment | None = None
 
@@ -99,7 +100,7 @@ class SegmentRoller:
             return False
         sending = self._core.on_entry(
             written_bytes=segment.written_bytes,
-            has_prepared=self._next is not None,
+            has_prepared=self._next.prepared is not None,
             is_metadata_reachable=self._session.is_reachable,
             now_s=trio.current_time(),
         )
@@ -111,11 +112,9 @@ class SegmentRoller:
         """Entries were sent: the next ledger may be due."""
         segment = self.open
         if segment is not None and self._core.is_look_due(
-            written_bytes=segment.written_bytes, has_prepared=self._next is not None
+            written_bytes=segment.written_bytes, has_prepared=self._next.prepared is not None
         ):
             self._wake.set()
-
-    # The one task.
 
     async def run(self) -> None:
         """Perform steps until the user has failed."""
@@ -128,7 +127,7 @@ class SegmentRoller:
                 is_undecided=segment.keeper.is_undecided or self._source.is_undecided,
             )
             view = view_of(
-                segment, self._next, self._source, has_unanswered=self._user.has_sent
+                segment, self._next.prepared, self._source, has_unanswered=self._user.has_sent
             )
             step = self._core.next_step(view, now_s=trio.current_time())
             await self._perform(step, segment)
@@ -142,7 +141,7 @@ class SegmentRoller:
             case Pause(pause_s):
                 await trio.sleep(pause_s)
             case DropPrepared():
-                self._drop_next()
+                self._next.drop()
             case Mend():
                 await self._mend(segment)
             case Prepare(avoid):
@@ -179,7 +178,7 @@ class SegmentRoller:
 
     async def _prepare(self, avoid: tuple[InstanceId, ...]) -> None:
         try:
-            self._next = await self._source.prepare(self._user, avoid=avoid)
+            await self._next.prepare(avoid)
         except GeologError as error:
             _raise_unless_retriable(error)
             self._core.on_not_prepared(now_s=trio.current_time())
@@ -188,24 +187,10 @@ class SegmentRoller:
 
     async def _look_for_better(self, segment: OpenSegment) -> None:
         try:
-            better = await self._source.prepare_better(
-                self._user,
-                than=segment.keeper.ledger.record.fragments[-1],
-                adherence=segment.keeper.adherence,
-                avoid=segment.writer.instances_missing(),
-            )
+            if await self._next.prepare_better(segment):
+                self._core.on_better_prepared()
         except GeologError as error:
             _raise_unless_retriable(error)
-            return
-        if better is not None:
-            self._drop_next()
-            self._next = better
-            self._core.on_better_prepared()
-
-    def _drop_next(self) -> None:
-        unused, self._next = self._next, None
-        if unused is not None:
-            self._source.discard_soon(unused)
 
     # From one segment to the next.
 
@@ -215,8 +200,7 @@ class SegmentRoller:
 
     async def _move_on(self, segment: OpenSegment) -> None:
         """Close the open ledger at its LAC, activate the next, and resend what is above."""
-        prepared, self._next = self._next, None
-        assert prepared is not None, "no ledger to move on to"
+        prepared = self._next.take()
         segment.writer.stop()  # From here on it acknowledges nothing more.
         last_entry = segment.writer.lac
         await self._activate(prepared, self._closing(segment, last_entry))
@@ -233,8 +217,7 @@ class SegmentRoller:
 
     def stop(self, *, is_clean: bool) -> ClosingSegment | None:
         """Stop writing. If all entries are answered, return how to close the open ledger."""
-        if self._next is not None:
-            self._next.writer.close()
+        self._next.close()
         segment = self.open
         if segment is None:
             return None
@@ -258,9 +241,7 @@ class SegmentRoller:
     async def discard_unused(self) -> None:
         """Forget ledgers that were made ahead and not used."""
         await self._source.discard_early()
-        unused, self._next = self._next, None
-        if unused is not None:
-            await self._source.discard(unused)
+        await self._next.discard()
 
 
 def _raise_unless_retriable(error: GeologError) -> None:
