@@ -3,6 +3,7 @@
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.owner_absence import OwnerAbsences, OwnerLook
 from geolog.protocol.owner_presence import OwnerPresence
+from geolog.protocol.segment_succession import Rest, SegmentSuccession, SegmentView
 from geolog.protocol.stream_state import PartitionName
 from sim.planted.planted_bug import PlantedBug
 from topology.errors import GeologError
@@ -54,6 +55,11 @@ def take_for_dead(
     return True
 
 
+def wait_for_ever(core: SegmentSuccession, view: SegmentView) -> Rest:
+    """Wait for answers, though none is missing."""
+    return core._rest(view)
+
+
 OWNER_BUGS: dict[str, PlantedBug] = {
     "hidden-owner": PlantedBug(
         66,
@@ -76,6 +82,11 @@ OWNER_BUGS: dict[str, PlantedBug] = {
         "a reader recovers an open ledger without looking for its owner",
         [(OwnerAbsences, "on_look", take_for_dead)],
         is_of_owners=True,
+    ),
+    "roll-never-ends": PlantedBug(
+        90,
+        "a roll never moves on to the next ledger",
+        [(SegmentSuccession, "_roll_over", wait_for_ever)],
     ),
 }
 """These bugs, by name."""
