@@ -251,3 +251,30 @@ async def test_a_forgotten_seq_is_refused_whatever_the_number_of_partitions() ->
     writer.append_nowait(b"new", key=b"k", seq=200)
     seal_all(writer)
     assert len(partitions[partition_of_key(b"k", 3)].sent) == 1
+
+
+async def test_a_seq_is_refused_only_if_all_partitions_surely_lack_it() -> None:
+    """One partition left the seq out, and another has it, or is too far on to tell."""
+    partitions = [Partition(0), Partition(1)]
+    keys = [
+        next(b"%d" % n for n in range(9) if partition_of_key(b"%d" % n, 2) == place)
+        for place in range(2)
+    ]
+    writer = await a_session(partitions)
+    for seq in (*range(0, 400, 4), 401):  # Seqs of partition 1: 0, 200 and 401.
+        place = int(seq in (0, 200, 401))
+        writer.append_nowait(b"%d" % seq, key=keys[place], seq=seq)
+        writer.lanes[place].seal()
+        partitions[place].answer()
+    for one in partitions:
+        one.end_session(len(one.sent))
+    writer = await a_session(partitions)
+
+    outcomes = {}
+    for seq in (4, 6, 199, 201, 399):
+        with pytest.raises(ForgottenSeqError) as forgotten:
+            await writer.append_nowait(b"", key=keys[1], seq=seq).wait()
+        outcomes[seq] = forgotten.value.outcome
+    assert outcomes == {
+        4: "unknown", 6: "unknown", 199: "refused", 201: "refused", 399: "refused"
+    }  # fmt: skip

@@ -16,7 +16,7 @@ from geolog.partition.batch_in_flight import BatchInFlight, BatchTerms
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol.batch_seqs import BatchSeqs
-from geolog.protocol.writer_standing import WriterFence
+from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import seal_batch
 from geolog.wire.entry import WriterStamp
 from tests.pure.whole.clusters import REGIONS, STREAM, ended_by, open_world, values_of
@@ -255,3 +255,31 @@ async def test_no_fence_is_acknowledged_while_its_entry_is_not(
                 with trio.move_on_after(5) as patience:
                     await owner.hello(TILL, FIRST)
                 assert patience.cancelled_caught
+
+
+async def test_a_session_owns_and_fences_partitions_added_while_it_fences(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a later session could go by more partitions while this one appends."""
+    fences: list[int] = []
+    async with open_world() as world:
+        hello = PartitionWriter.hello
+
+        async def grow_before_fence(
+            owner: PartitionWriter, writer_id: bytes, fence: WriterFence | None
+        ) -> WriterStanding:
+            if fence is not None and not fences:
+                await world.log.update_stream(STREAM, partitions=3)
+            if fence is not None:
+                fences.append(owner.name.number)
+            return await hello(owner, writer_id, fence)
+
+        monkeypatch.setattr(PartitionWriter, "hello", grow_before_fence)
+        async with world.log.open_writer(STREAM, writer_id="till-7") as writer:
+            assert len(writer.lanes) == 3
+            for seq in range(12):
+                await writer.append(b"%d" % seq, key=b"%d" % seq, seq=seq)
+
+        assert fences[0] == 0
+        assert sorted(fences[1:]) == [0, 1, 2], "each turn fences all partitions"
+        assert len(await values_of(world.log)) == 12
