@@ -3,8 +3,10 @@
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.owner_absence import OwnerAbsences, OwnerLook
 from geolog.protocol.owner_presence import OwnerPresence
+from geolog.protocol.read_end import EndSearch, Step, _OpenTail
 from geolog.protocol.segment_succession import Rest, SegmentSuccession, SegmentView
 from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.tail_view import TailView
 from sim.planted.planted_bug import PlantedBug
 from topology.errors import GeologError
 
@@ -14,6 +16,8 @@ from topology.errors import GeologError
 _start = PartitionWriter.start
 _fail = PartitionWriter._fail
 _on_taken = OwnerPresence.on_taken
+
+_wait_for_lac = EndSearch._wait_for_lac
 
 _NOT_LOOKED_AT = -1
 
@@ -60,6 +64,13 @@ def wait_for_ever(core: SegmentSuccession, view: SegmentView) -> Rest:
     return core._rest(view)
 
 
+def end_where_members_say(search: EndSearch, tail: _OpenTail, view: TailView) -> Step:
+    """Take the end that the members told, whether or not the LAC covers it."""
+    if tail.end is None:
+        return _wait_for_lac(search, tail, view)
+    return search._end_at(tail.ledger, tail.end)
+
+
 OWNER_BUGS: dict[str, PlantedBug] = {
     "hidden-owner": PlantedBug(
         66,
@@ -87,6 +98,11 @@ OWNER_BUGS: dict[str, PlantedBug] = {
         90,
         "a roll never moves on to the next ledger",
         [(SegmentSuccession, "_roll_over", wait_for_ever)],
+    ),
+    "end-above-lac": PlantedBug(
+        91,
+        "a read ends behind entries that are not acknowledged",
+        [(EndSearch, "_wait_for_lac", end_where_members_say)],
     ),
 }
 """These bugs, by name."""
