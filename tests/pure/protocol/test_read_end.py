@@ -5,19 +5,33 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
-from geolog.protocol.ledger_state import LedgerRecord, LedgerState
-from geolog.protocol.owner_absence import OwnerLook, OwnerSeen
+from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId, Sequence
+from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState, Member
+from geolog.protocol.owner_absence import OwnerAbsences, OwnerLook, OwnerSeen
 from geolog.protocol.read_end import (
+    AGAIN_S_MAX,
+    PROBE_PAUSE_S,
+    AskHighest,
+    ConfirmLedger,
     EndFound,
     EndSearch,
     Fail,
+    ListLast,
+    LookAtLedger,
+    LookForOwner,
+    PauseBefore,
     ReadLast,
+    ReportContradiction,
     Step,
     _OpenTail,
 )
-from geolog.protocol.recovery_patience import PATIENCE_S
+from geolog.protocol.recovery_patience import PATIENCE_S, RecoveryPatience
+from geolog.protocol.stream_state import SegmentRecord
 from geolog.protocol.tail_view import TailView
-from tests.pure.protocol.read_end_history import EndHistory
+from tests.pure.protocol.read_end_history import NAME, EndHistory
+from tests.pure.topology.notation import quorum_of
+from topology.errors import NoSuchStreamError
+from topology.location import Location
 
 
 def played(seed: int, search: type[EndSearch] = EndSearch) -> EndHistory:
@@ -161,3 +175,80 @@ def seed_that_shows(search: type[EndSearch], broken_law: str) -> int | None:
 @pytest.mark.parametrize("search", PLANTED, ids=lambda search: search.__name__)
 def test_a_planted_bug_is_found(search: type[EndSearch]) -> None:
     assert seed_that_shows(search, PLANTED[search]) is not None
+
+
+# Rules that intact metadata and living nodes never need.
+
+
+MEMBERS = tuple(Member(InstanceId(region), region, Location(region, "r")) for region in "abc")
+SEGMENT = SegmentRecord(
+    segment=4,
+    ledger=LedgerId(9),
+    home_epoch=1,
+    first_sequence=Sequence(100),
+    owner_epoch=Epoch(1),
+    activated_us=0,
+)
+OPEN = LedgerRecord(
+    ledger=LedgerId(9),
+    state=LedgerState.OPEN,
+    epoch=Epoch(1),
+    quorum=quorum_of("3/3/2 m1"),
+    fragments=(Fragment(EntryId(0), MEMBERS),),
+    segment=4,
+)
+FENCED_AT_5 = TailView(EntryId(4), EntryId(5), EntryId(-1), is_taken=True, silent_count=0)
+ALIVE = OwnerLook(Epoch(1), OwnerSeen.ALIVE)
+
+
+def a_search() -> EndSearch:
+    return EndSearch(NAME, absences=OwnerAbsences(), recoveries=RecoveryPatience())
+
+
+def probed(search: EndSearch) -> Step:
+    """The step after a probe of a ledger that is fenced at a member, and has a living owner."""
+    search.on_last_segment(SEGMENT)
+    search.on_ledger(OPEN)
+    assert search.on_view(FENCED_AT_5, now_s=0.0) == LookAtLedger(LedgerId(9), is_certain=True)
+    assert search.on_look(OPEN, now_s=0.0) == LookForOwner(is_certain=False)
+    return search.on_owner(ALIVE, is_certain=False, now_s=0.0, session_timeout_s=6.0)
+
+
+def test_a_fence_unknown_to_metadata_is_reported_and_no_end_is_found() -> None:
+    search = a_search()
+    assert probed(search) == ConfirmLedger(LedgerId(9))
+    step = search.on_confirmed(OPEN)
+
+    assert isinstance(step, ReportContradiction)
+    assert "ledger 9 is fenced" in step.why
+    assert step.then == PauseBefore(PROBE_PAUSE_S, ListLast())
+
+
+def test_a_fence_of_a_recovery_contradicts_nothing() -> None:
+    search = a_search()
+    probed(search)
+
+    assert search.on_confirmed(OPEN.taken_over()) == ReadLast(OPEN, EntryId(4))
+
+
+def test_a_search_that_begins_again_and_again_pauses_ever_longer() -> None:
+    search = a_search()
+    pauses_s = []
+    for _ in range(10):
+        search.on_last_segment(None)
+        step = search.on_highest(4)  # The list is stale.
+        assert isinstance(step, PauseBefore)
+        pauses_s.append(step.pause_s)
+
+    assert pauses_s[:3] == [PROBE_PAUSE_S, 2 * PROBE_PAUSE_S, 4 * PROBE_PAUSE_S]
+    assert pauses_s[-1] == AGAIN_S_MAX
+
+
+def test_a_missing_ledger_is_damage_only_while_its_segment_is_the_last() -> None:
+    gone = NoSuchStreamError("ledger 9 does not exist")
+    for segment_highest, expected in [(4, Fail(gone)), (5, PauseBefore(0.005, ListLast()))]:
+        search = a_search()
+        search.on_last_segment(SEGMENT)
+
+        assert search.on_no_ledger(gone) == AskHighest()
+        assert search.on_highest(segment_highest) == expected
