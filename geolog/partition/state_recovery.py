@@ -119,8 +119,7 @@ async def _read_back(
     """The state of the last snapshot in the ledger, with `behind` moved to that snapshot.
 
     Without a snapshot, `behind` is moved to the start of the ledger. The result is then an
-    empty state for the first ledger, else None: a ledger before it may hold fences, even if no
-    record was appended yet.
+    empty state if nothing comes before the ledger, else None.
     """
     assert ledger.last_entry is not None, f"ledger {ledger.ledger} is not CLOSED"
     behind.snapshot_parts = []
@@ -138,7 +137,14 @@ async def _read_back(
                 return state
         behind.take_in(run)
         end, run_entries = first, min(2 * run_entries, _RUN_ENTRIES_MAX)
-    return PartitionState() if segment.segment == 1 else None
+    return PartitionState() if _is_beginning(segment) else None
+
+
+def _is_beginning(segment: SegmentRecord) -> bool:
+    """Whether nothing comes before the segment: no record, and no fence, which has a time."""
+    return segment.segment == 1 or (
+        segment.first_sequence == 0 and segment.append_time_us_before == 0
+    )
 
 
 async def _read_run(

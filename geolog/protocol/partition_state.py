@@ -19,7 +19,6 @@ earlier versions have epochs without a fence; such an epoch has no nonce.
 Rules: PROTOCOL S4, S5, S7, S9 and S10.
 """
 
-import enum
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
@@ -151,19 +150,6 @@ NO_WRITER_STATE = WriterState(epoch=0, seq_highest=-1, last_append_us=0, batches
 """State of a writer that never wrote, or was forgotten."""
 
 
-class Repeat(enum.Enum):
-    """How a named writer's batch relates to what the log has of that writer."""
-
-    NEW = "new"
-    """All of it is above what the log has."""
-    REMEMBERED = "remembered"
-    """All of it is in the log, at a known place."""
-    FORGOTTEN = "forgotten"
-    """Some of it is not above what the log has, and its place is unknown."""
-    DEPOSED = "deposed"
-    """A newer session of the writer has begun since."""
-
-
 @attrs.define
 class PartitionState:
     """Where a partition ends, and its writers, after some prefix of its log.
@@ -188,16 +174,6 @@ class PartitionState:
     def writer(self, writer_id: bytes) -> WriterState:
         """The state of a writer."""
         return self.writers.get(writer_id, NO_WRITER_STATE)
-
-    def judge(self, writer_id: bytes, epoch: int, seqs: BatchSeqs) -> Repeat:
-        """How a batch with these seqs relates to the log."""
-        writer = self.writer(writer_id)
-        if epoch < writer.epoch:
-            return Repeat.DEPOSED
-        if seqs.first > writer.seq_highest:
-            return Repeat.NEW
-        known = all(writer.batch_of(one) is not None for one in seqs)
-        return Repeat.REMEMBERED if known else Repeat.FORGOTTEN
 
     def on_entry(
         self,

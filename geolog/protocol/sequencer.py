@@ -39,6 +39,9 @@ class Sequencer:
         return assigned
 
     def assign_none(self, *, now_us: int) -> Assigned:
-        """Give the next entry an append time; it holds no record, and takes no sequence."""
-        self.append_time_us_last = max(self.append_time_us_last, now_us)
+        """Give the next entry an append time; it holds no record, and takes no sequence.
+
+        The time is above 0, whatever the clock, so that it shows that the entry exists.
+        """
+        self.append_time_us_last = max(self.append_time_us_last, now_us, 1)
         return Assigned(self.sequence_next, self.append_time_us_last)

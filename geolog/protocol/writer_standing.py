@@ -1,8 +1,9 @@
 """The seam between a named writer's session and the owner of a partition: its values.
 
 A session fences each partition before it appends there: older sessions of the writer can then
-append nothing more. The owner answers with the writer's standing, which is all that the session
-needs to know of the partition's state.
+append nothing more. It belongs to one life of its stream and to one home epoch. The owner
+answers with the writer's standing, which is all that the session needs to know of the
+partition's state.
 """
 
 import attrs

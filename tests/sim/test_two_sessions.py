@@ -4,8 +4,9 @@ import pytest
 import trio
 
 import geolog
-from geolog.protocol.batch_seqs import BatchSeqs
-from geolog.protocol.partition_state import PartitionState, Repeat
+from geolog.partition.batch_admission import BatchAdmission
+from geolog.protocol.partition_state import PartitionState
+from geolog.wire.entry import WriterStamp
 from sim.world.process import Process
 from sim.world.world import World
 from tests.sim.calm import REGIONS, STREAM, do, in_a_calm_world
@@ -20,11 +21,11 @@ def test_an_application_that_hangs_appends_nothing_once_another_has_its_place(
     answered: list[tuple[str, int]] = []
     ends: list[geolog.GeologError] = []
     epochs: list[tuple[int, int]] = []
-    good = PartitionState.judge
+    good = BatchAdmission.is_repeat
 
-    def judge(state: PartitionState, writer_id: bytes, epoch: int, seqs: BatchSeqs) -> Repeat:
-        epochs.append((epoch, state.writer(writer_id).epoch))
-        return good(state, writer_id, epoch, seqs)
+    def is_repeat(admission: BatchAdmission, stamp: WriterStamp, sent: PartitionState) -> bool:
+        epochs.append((stamp.epoch, admission.session_of(stamp.writer_id, sent).epoch))
+        return good(admission, stamp, sent)
 
     async def append_some(process: Process, log: geolog.Log) -> None:
         async with log.open_writer(STREAM, writer_id=TILL) as writer:
@@ -57,7 +58,7 @@ def test_an_application_that_hangs_appends_nothing_once_another_has_its_place(
         await do(world, read_all, "reader")
         return found
 
-    monkeypatch.setattr(PartitionState, "judge", judge)
+    monkeypatch.setattr(BatchAdmission, "is_repeat", is_repeat)
     found = in_a_calm_world(story)
 
     [end] = ends

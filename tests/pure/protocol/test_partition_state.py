@@ -11,7 +11,6 @@ from geolog.protocol.ids import Sequence
 from geolog.protocol.partition_state import (
     BATCHES_REMEMBERED,
     PartitionState,
-    Repeat,
     WrittenBatch,
 )
 from geolog.protocol.writer_standing import NO_NONCE, WriterFence
@@ -54,32 +53,20 @@ def fence(state: PartitionState, writer: bytes, epoch: int, nonce: int = 7) -> N
     state.on_fence(writer, WriterFence(epoch, nonce), state.append_time_us + 1)
 
 
-def test_a_new_writer_may_begin_at_any_seq() -> None:
-    state = PartitionState()
-
-    assert state.judge(b"a", 1, BatchSeqs(0, 5)) is Repeat.NEW
-    assert state.judge(b"a", 1, BatchSeqs(900, 1)) is Repeat.NEW
+def remembered(state: PartitionState, seqs: BatchSeqs) -> bool:
+    """Whether the state knows the places of all these records of one writer."""
+    return all(state.writer(b"a").batch_of(seq) is not None for seq in seqs)
 
 
-def test_an_older_session_is_deposed_whatever_it_sends() -> None:
-    state = PartitionState()
-    appended(state, b"a", 2, 0, 3)
-
-    assert state.judge(b"a", 1, BatchSeqs(0, 3)) is Repeat.DEPOSED
-    assert state.judge(b"a", 1, BatchSeqs(50, 3)) is Repeat.DEPOSED
-    assert state.judge(b"a", 2, BatchSeqs(50, 3)) is Repeat.NEW
-    assert state.judge(b"b", 1, BatchSeqs(0, 3)) is Repeat.NEW
-
-
-def test_a_fence_deposes_older_sessions_before_any_batch() -> None:
+def test_a_fence_takes_no_sequence_and_comes_before_any_batch() -> None:
     state = PartitionState()
     appended(state, b"a", 1, 0, 3)
     fence(state, b"a", 2)
+    fence(state, b"b", 5)
 
-    assert state.judge(b"a", 1, BatchSeqs(50, 3)) is Repeat.DEPOSED
-    assert state.judge(b"a", 2, BatchSeqs(50, 3)) is Repeat.NEW
-    assert state.judge(b"a", 2, BatchSeqs(0, 3)) is Repeat.REMEMBERED
-    assert (state.sequence_next, state.writer(b"a").seq_highest) == (3, 2)
+    assert (state.sequence_next, state.append_time_us) == (3, 3)
+    assert [state.writer(one).epoch for one in (b"a", b"b", b"c")] == [2, 5, 0]
+    assert [state.writer(one).seq_highest for one in (b"a", b"b", b"c")] == [2, -1, -1]
 
 
 def test_a_batch_keeps_the_nonce_of_its_own_session_only() -> None:
@@ -92,33 +79,23 @@ def test_a_batch_keeps_the_nonce_of_its_own_session_only() -> None:
     assert (state.writer(b"a").epoch, state.writer(b"a").nonce) == (3, NO_NONCE)
 
 
-def test_a_batch_that_is_partly_new_is_not_a_known_repeat() -> None:
+def test_a_batch_may_be_remembered_in_part() -> None:
     state = PartitionState()
     appended(state, b"a", 1, 0, 3)
 
-    assert state.judge(b"a", 1, BatchSeqs(0, 3)) is Repeat.REMEMBERED
-    assert state.judge(b"a", 1, BatchSeqs(1, 2)) is Repeat.REMEMBERED
-    assert state.judge(b"a", 1, BatchSeqs(2, 2)) is Repeat.FORGOTTEN
-    assert state.judge(b"a", 1, BatchSeqs(3, 2)) is Repeat.NEW
-
-
-def test_a_gap_in_the_numbers_was_never_appended() -> None:
-    state = PartitionState()
-    appended(state, b"a", 1, 0, 3)
-    appended(state, b"a", 1, 10, 3)
-
-    assert state.judge(b"a", 1, BatchSeqs(5, 1)) is Repeat.FORGOTTEN
+    assert remembered(state, BatchSeqs(0, 3))
+    assert remembered(state, BatchSeqs(1, 2))
+    assert not remembered(state, BatchSeqs(2, 2))
 
 
 def test_a_gap_within_a_batch_was_never_appended() -> None:
     state = PartitionState()
     append(state, b"a", 1, BatchSeqs(0, 3, b"\x02\x00"))  # 0, 3, 4.
 
-    assert state.judge(b"a", 1, BatchSeqs(3, 2)) is Repeat.REMEMBERED
-    assert state.judge(b"a", 1, BatchSeqs(0, 2, b"\x03")) is Repeat.REMEMBERED
-    assert state.judge(b"a", 1, BatchSeqs(2, 1)) is Repeat.FORGOTTEN
-    assert state.judge(b"a", 1, BatchSeqs(0, 2)) is Repeat.FORGOTTEN
-    assert state.judge(b"a", 1, BatchSeqs(5, 1)) is Repeat.NEW
+    assert remembered(state, BatchSeqs(3, 2))
+    assert remembered(state, BatchSeqs(0, 2, b"\x03"))
+    assert not remembered(state, BatchSeqs(2, 1))
+    assert not remembered(state, BatchSeqs(0, 2))
 
 
 def test_a_copy_does_not_change_with_the_original() -> None:
@@ -186,22 +163,16 @@ def test_each_seq_is_where_a_plain_list_says(steps: list[tuple[bytes, list[int]]
         append(state, writer, 1, gathering.gathered())
 
     for writer in WRITERS:
-        remembered = {n for one in batches[writer][-BATCHES_REMEMBERED:] for n in one}
+        last = {n for one in batches[writer][-BATCHES_REMEMBERED:] for n in one}
         highest = state.writer(writer).seq_highest
         assert highest == max((n for one, n in naive if one == writer), default=-1)
         for seq in range(highest + 2):
-            judged = state.judge(writer, 1, BatchSeqs(seq, 1))
-            if seq > highest:
-                assert judged is Repeat.NEW
-            elif seq in remembered:
-                assert judged is Repeat.REMEMBERED
-                batch = state.writer(writer).batch_of(seq)
-                assert batch is not None
+            batch = state.writer(writer).batch_of(seq)
+            assert (batch is not None) == (seq in last)
+            if batch is not None:
                 found = batch.seqs.row_of(seq)
                 assert found is not None
                 assert batch.first_sequence + found == naive[writer, seq]
-            else:
-                assert judged is Repeat.FORGOTTEN
 
 
 @given(

@@ -39,3 +39,11 @@ def test_times_stand_still_while_the_clock_is_behind() -> None:
 def test_an_entry_without_records_fails_an_assertion() -> None:
     with pytest.raises(AssertionError, match="at least one record, not 0"):
         Sequencer(Sequence(0)).assign(0, now_us=1)
+
+
+def test_an_entry_that_takes_no_sequence_has_a_time_whatever_the_clock() -> None:
+    sequencer = Sequencer(Sequence(7))
+
+    assert sequencer.assign_none(now_us=-5) == Assigned(Sequence(7), 1)
+    assert sequencer.assign_none(now_us=900) == Assigned(Sequence(7), 900)
+    assert sequencer.assign(2, now_us=400) == Assigned(Sequence(7), 900)

@@ -68,6 +68,25 @@ async def test_opening_a_writer_of_a_released_stream(
 
 
 @near_and_far
+@pytest.mark.parametrize("partitions", [1, 8])
+async def test_opening_a_named_writer_of_a_released_stream(
+    autojump_clock: MockClock, *, partitions: int, is_read_nearby: bool
+) -> None:
+    """One read more than without a name: how many partitions there are after the fences."""
+    async with open_site(is_read_nearby=is_read_nearby) as (_, near, far):
+        await near.create_stream(STREAM, survive="1 region", partitions=partitions)
+        async with near.open_writer(STREAM):
+            pass
+
+        trips = []
+        for writer_id in (None, "till-7"):
+            count = far.count()
+            async with far.log.open_writer(STREAM, writer_id=writer_id):
+                trips.append(count.trips)
+        assert trips[1] - trips[0] == 1
+
+
+@near_and_far
 async def test_taking_a_stream_from_its_writer(
     autojump_clock: MockClock, *, is_read_nearby: bool
 ) -> None:
