@@ -42,6 +42,8 @@ SOMETIMES = {
     "repeat-unread": "an acknowledged record is repeated while it cannot be read",
     "other-bytes-refused": "a number that is in the log is refused with other bytes",
     "wish-refused": "a transaction id that goes back, or a wrong expected sequence, is refused",
+    "session-succeeded": "a session opens after another of the same writer, which is alive",
+    "owned-apart": "a process owns one partition, and serves sessions elsewhere",
     "flushed": "posted records are flushed",
     "opened-AtDlsn": "a reader begins at a DLSN",
     "opened-AtSequence": "a reader begins at a sequence",

@@ -38,6 +38,7 @@ from sim.planted.metadata_bugs import METADATA_BUGS
 from sim.planted.owner_bugs import OWNER_BUGS
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
+from sim.planted.session_bugs import SESSION_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
 from sim.planted.upkeep_bugs import UPKEEP_BUGS
 from sim.planted.verification_bugs import VERIFICATION_BUGS
@@ -246,6 +247,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **DIRECTORY_BUGS,
     **METADATA_BUGS,
     **OWNER_BUGS,
+    **SESSION_BUGS,
     **STREAM_BUGS,
     **UPKEEP_BUGS,
     **VERIFICATION_BUGS,

@@ -164,6 +164,17 @@ class Truncation:
 
 
 @attrs.define(eq=False)
+class OpenedSession:
+    """A session of a named writer. Other processes may have sessions of the same writer."""
+
+    epoch: int
+    partitions: int
+    opened_at: int
+    appended: list[tuple[int, Append]] = attrs.field(factory=list)
+    """Records that it appended and that were new, with the moment at which it sent each."""
+
+
+@attrs.define(eq=False)
 class History:
     """All appends, reads and truncations of a world, in the order in which they began."""
 
@@ -192,6 +203,8 @@ class History:
     """How many partitions there certainly are, and how many there may be."""
     may_forget_writers: bool = attrs.field(default=False, init=False)
     """Whether idle named writers may be forgotten once their records are trimmed."""
+    sessions: list[OpenedSession] = attrs.field(factory=list, init=False)
+    """The sessions of the one named writer that several processes share."""
     lives: Lives = attrs.field(factory=Lives, init=False)
     """The lives of the second stream, which is deleted and created again."""
     writers: dict[str, Writer] = attrs.field(factory=dict, init=False)

@@ -25,6 +25,8 @@ class StreamKnobs:
     partitions: int = 1
     partitions_added: int = 0
     """How many partitions are added while the stream is used, one at a time."""
+    growth_rest_s_max: float = 10.0
+    """Longest rest of an operator before it adds a partition."""
     segment_age_s: float = 3600.0
     retention_s: float | None = None
     retention_bytes: int | None = None
@@ -53,6 +55,12 @@ class StreamKnobs:
     deletion_rest_s_max: float | None = None
     """Longest life of a second stream, which is deleted and created again; None: there is
     none."""
+
+    owners_apart: int = 0
+    """Processes that own partitions one at a time. If there are any, all writers are copies of
+    one application, under one writer id, and reach the owners over links."""
+    owner_hold_s_max: float = 4.0
+    """Longest time for which such a process keeps a partition."""
 
     @property
     def may_forget_writers(self) -> bool:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from random import Random
 
 import trio
 
@@ -92,6 +93,10 @@ class World:
                 better_ledger_s=options.knobs.member_away_s,
             )
         )
+
+    def rng(self, purpose: str) -> Random:
+        """A source of chance of this seed, for one purpose."""
+        return chance(self._seed, purpose)
 
     # Starting processes.
 

@@ -9,7 +9,16 @@ import geolog
 from geolog.client.reading.bounds import Bound
 from geolog.protocol.ids import DLSN
 from sim.laws.history.all_laws import breaches
-from sim.world.history import Append, Ending, Found, History, Missing, ReaderWalk, Truncation
+from sim.world.history import (
+    Append,
+    Ending,
+    Found,
+    History,
+    Missing,
+    OpenedSession,
+    ReaderWalk,
+    Truncation,
+)
 
 
 @attrs.define
@@ -128,6 +137,28 @@ def _put_a_repeat_elsewhere(story: Story) -> None:
 
 def _take_one_for_another(story: Story) -> None:
     story.history.taken_for_others.append("other bytes were put where a was")
+
+
+def _opened(story: Story, epoch: int, partitions: int, at: int) -> OpenedSession:
+    session = OpenedSession(epoch, partitions, at)
+    story.history.sessions.append(session)
+    return session
+
+
+def _append_in_a_deposed_session(story: Story) -> None:
+    older = _opened(story, 1, 1, at=1)
+    _opened(story, 2, 1, at=12)
+    older.appended.append((13, story.history.appends[b"b"]))
+
+
+def _open_two_sessions_at_one_epoch(story: Story) -> None:
+    _opened(story, 1, 1, at=1)
+    _opened(story, 1, 1, at=2)
+
+
+def _open_with_fewer_partitions(story: Story) -> None:
+    _opened(story, 1, 2, at=1)
+    _opened(story, 2, 1, at=2)
 
 
 def _lose_its_headers(story: Story) -> None:
@@ -250,6 +281,9 @@ def _fail_a_read(story: Story) -> None:
         (_append_twice, "16"),
         (_put_a_repeat_elsewhere, "16"),
         (_take_one_for_another, "16"),
+        (_append_in_a_deposed_session, "16"),
+        (_open_two_sessions_at_one_epoch, "16"),
+        (_open_with_fewer_partitions, "16"),
         (_lose_its_headers, "1"),
         (_forget_what_was_answered_last, "16"),
         (_keep_what_was_refused, "17"),

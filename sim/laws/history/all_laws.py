@@ -54,7 +54,11 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_reads.truncations_do_as_asked,
     ),
     "15": (laws_of_reads.nothing_is_damaged,),
-    "16": (laws_of_appends.appends_happen_once, laws_of_appends.repeats_are_found_out),
+    "16": (
+        laws_of_appends.appends_happen_once,
+        laws_of_appends.repeats_are_found_out,
+        laws_of_appends.sessions_take_turns,
+    ),
     "17": (laws_of_appends.refused_is_absent, laws_of_appends.provisional_is_no_lie),
     "deletion": (
         laws_of_deletion.deleted_stays_gone,

@@ -162,6 +162,30 @@ def repeats_are_found_out(history: History, _ending: Ending) -> Iterator[str]:
     yield from history.taken_for_others
 
 
+def sessions_take_turns(history: History, _ending: Ending) -> Iterator[str]:
+    """Law 16: once a session of a writer is open, no older one appends what it sends later.
+
+    Nor do two have the same epoch, or a later one fewer partitions.
+    """
+    in_order = sorted(history.sessions, key=lambda one: one.epoch)
+    for earlier, later in pairwise(in_order):
+        if later.epoch == earlier.epoch:
+            yield f"two sessions have epoch {later.epoch}"
+        if later.partitions < earlier.partitions:
+            yield (
+                f"session {later.epoch} goes by {later.partitions} partitions, but"
+                f" {earlier.epoch} by {earlier.partitions}"
+            )
+    for place, session in enumerate(in_order):
+        newer = [one.opened_at for one in in_order[place + 1 :]]
+        for sent_at, append in session.appended:
+            if newer and sent_at > min(newer):
+                yield (
+                    f"{name_of(append.value)} was appended by session {session.epoch}, which"
+                    " sent it when a newer one was open"
+                )
+
+
 def provisional_is_no_lie(history: History, ending: Ending) -> Iterator[str]:
     """Law 17: a record answered before it was durable is at that position, or nowhere.
 

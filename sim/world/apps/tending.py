@@ -15,7 +15,6 @@ from sim.world.world import ClientMain
 _RETRY_S = 0.25
 _RECORDS_LEFT_MAX = 30
 _ALL_BUT_LAST_SHARE = 0.2
-_GROWTH_REST_S_MAX = 10.0
 
 
 @attrs.define(eq=False)
@@ -125,7 +124,7 @@ class Tending:
         stream, history = self.calls.stream, self.calls.history
         wanted = stream.partitions + stream.partitions_added
         while history.partitions[0] < wanted and not self.calls.quiet.is_set():
-            await self.calls.rest(_GROWTH_REST_S_MAX)
+            await self.calls.rest(stream.growth_rest_s_max)
             count = history.partitions[0] + 1
             history.partitions = history.partitions[0], max(history.partitions[1], count)
             self.calls.begin(process, f"add-partition {count}")

@@ -12,6 +12,8 @@ from sim.world.apps.short_lived import ShortLived
 from sim.world.apps.tending import Tending
 from sim.world.calls import Calls
 from sim.world.options import Options
+from sim.world.sessions.owning import OwnerPlaces, Owning
+from sim.world.sessions.twins import Twins
 from sim.world.world import ClientMain, World
 
 
@@ -26,6 +28,7 @@ class Workload:
     tending: Tending = attrs.field(init=False)
     placing: Placing = attrs.field(init=False)
     short_lived: ShortLived = attrs.field(init=False)
+    places: OwnerPlaces = attrs.field(factory=OwnerPlaces, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.appending = Appending(self.calls)
@@ -37,12 +40,21 @@ class Workload:
     def start(self, world: World) -> None:
         """Start all client processes."""
         shape = world.options.shape
+        append_for_ever = self.appending.append_for_ever
+        if self.calls.stream.owners_apart:
+            append_for_ever = Twins(
+                self.calls, self.places, world.network.transport
+            ).append_for_ever
         for number in range(shape.writers_count):
             region = shape.regions[number % len(shape.regions)]
-            world.start_client(f"writer-{number + 1}", region, self.appending.append_for_ever)
+            world.start_client(f"writer-{number + 1}", region, append_for_ever)
         for number in range(shape.readers_count):
             region = shape.regions[-1 - number % len(shape.regions)]
             world.start_client(f"reader-{number + 1}", region, self.reading.read_for_ever)
+        owning = Owning(self.calls, self.places, world.network.transport, world.rng("owners"))
+        for number in range(self.calls.stream.owners_apart):
+            region = shape.regions[number % len(shape.regions)]
+            world.start_client(f"owner-{number + 1}", region, owning.own_for_ever)
         for host, main in self._tenders():
             world.start_client(host, shape.regions[0], main)
 

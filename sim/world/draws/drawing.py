@@ -12,7 +12,7 @@ from sim.world.chance import Draws
 from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
 from sim.world.draws.disk_draws import CREATED, UNREADABLE, draw_damage, draw_disks
 from sim.world.draws.owner_draws import LOST_EARLY, draw_owners
-from sim.world.draws.session_draws import STRUCK_WITH_SESSIONS, draw_sessions
+from sim.world.draws.session_draws import STRUCK_WITH_SESSIONS, draw_sessions, draw_twins
 from sim.world.draws.special_worlds import (
     RARE,
     SLOW_CLIENT,
@@ -85,11 +85,12 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     """The options of a seed: a world, which may then be changed into one made for a purpose."""
     draws = Draws(seed)
     drawn = draw_options(draws, fault_kinds)
-    drawn = draw_owners(drawn, draws)
-    drawn = draw_sessions(drawn, draws)
-    drawn = draw_clocks(drawn, draws)
-    drawn = draw_exchange(drawn, draws)
-    return draw_damage(drawn, draws)
+    made = draw_owners(drawn, draws)
+    made = draw_sessions(made, draws)
+    made = draw_clocks(made, draws)
+    made = draw_exchange(made, draws)
+    made = draw_damage(made, draws)
+    return draw_twins(made, draws) if made == drawn else made
 
 
 def draw_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:

@@ -5,6 +5,7 @@ import attrs
 from sim.world.chance import Draws
 from sim.world.options import Options
 from sim.world.placement_knobs import UNTOUCHED
+from sim.world.stream_knobs import StreamKnobs
 from topology.quorum import QuorumConfig
 
 SESSION_BEHIND = "session-behind"
@@ -17,6 +18,7 @@ STRUCK_WITH_SESSIONS = frozenset({SESSION_BEHIND, LEADER_DEPOSED, MOVED})
 _BEHIND_SHARE = 0.05
 _DEPOSED_SHARE = 0.05
 _MOVED_SHARE = 0.05
+_TWINS_SHARE = 0.03
 
 
 def draw_sessions(drawn: Options, draws: Draws) -> Options:
@@ -51,6 +53,54 @@ def with_sessions_behind(drawn: Options) -> Options:
             drawn.hazards,
             duration_s_max=1.0,
             strikes_per_s=(("kill-client", 0.2), (SESSION_BEHIND, 2.0)),
+            lies_in_wait=False,
+        ),
+    )
+
+
+def draw_twins(drawn: Options, draws: Draws) -> Options:
+    """The same world, or one made for two live sessions of one writer."""
+    return with_twins(drawn) if draws.happens("twins", _TWINS_SHARE) else drawn
+
+
+def with_twins(drawn: Options) -> Options:
+    """The same, but two live processes have one writer id, and owners have one partition each.
+
+    The stream grows meanwhile. Sessions follow each other fast, so that they often meet while
+    they open.
+    """
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(drawn.shape, writers_count=2),
+        placement=UNTOUCHED,
+        stream=StreamKnobs(
+            partitions=1,
+            partitions_added=3,
+            growth_rest_s_max=3.0,
+            owners_apart=2,
+            owner_hold_s_max=6.0,
+        ),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            session_timeout_s=2.0,
+            value_bytes_max=20,
+            pipelined_max=4,
+            appends_per_tenure=5,
+            pause_s_max=0.2,
+            rest_s_max=0.5,
+            are_writers_named=False,
+            is_room_tight=False,
+            writer_window_records=None,
+            other_bytes_share=0.0,
+            repeats_share=0.0,
+            failed_kept_s=0.0,
+        ),
+        links=attrs.evolve(drawn.links, latency_s_across=0.05),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            chaos_s=20.0,
+            duration_s_max=2.0,
+            strikes_per_s=(("cut-link", 0.2), ("kill-client", 0.2), ("pause-process", 0.2)),
             lies_in_wait=False,
         ),
     )

@@ -1,0 +1,1 @@
+"""Sessions of named writers whose partitions have owners in other processes."""
