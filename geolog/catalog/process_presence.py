@@ -7,7 +7,6 @@ stays there: metadata counts the folder's changes.
 Rules: PROTOCOL O12.
 """
 
-from contextlib import suppress
 from functools import partial
 
 from geolog.background import all_of
@@ -75,9 +74,13 @@ async def ask_time(metadata: Metadata, presence: str) -> bool:
 
     Returns whether it does; False if there is no such node, e.g. after a lost session.
     """
-    stored = await metadata.find(presence)
-    if stored is None:
-        return False
-    with suppress(BadVersionError):  # Another owner of the process asked, and was told before.
-        await metadata.put(presence, stored.data, stored.version)
-    return True
+    while (stored := await metadata.find(presence)) is not None:
+        heard = metadata.time_heard
+        try:
+            await metadata.put(presence, stored.data, stored.version)
+        except BadVersionError:
+            # Another owner of the process asked, or the node was replaced, which tells no time.
+            if metadata.time_heard is heard:
+                continue
+        return True
+    return False

@@ -1,8 +1,8 @@
 """A process's node: made in each session, whatever an earlier one or a lost answer left."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
+from typing import TypeVar
 
 import attrs
 import pytest
@@ -13,13 +13,16 @@ from geolog.background import all_of
 from geolog.catalog.process_presence import ProcessPresence, ask_time
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.rules import parent_of
-from geolog.metadata.seam import Stored
+from geolog.metadata.seam import Create, Delete, Stored
 from geolog.protocol.ids import ProcessId
+from sim.fakes.forwarded_metadata import ForwardedMetadata
 from sim.fakes.memory_metadata import MemoryMetadata, MemoryStore, open_memory_store
 from topology.errors import OutcomeUnknownError
 
 PATHS = ClusterPaths("test")
 PROCESS = ProcessId("0123456789abcdef")
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -116,12 +119,17 @@ async def test_all_owners_of_a_process_may_ask_for_the_time_at_once(
 ) -> None:
     async with open_place() as place:
         await place.presence.show()
-        await trio.sleep(5)
-        asked = [partial(ask_time, place.session, place.presence.path)] * 100
+        place.store.round_trip_s = lambda: 0.1
+        for _ in range(10):
+            await trio.sleep(5)
+            begun_us = place.store.now_us()
 
-        assert all(await all_of(asked))
-        assert place.session.time_heard is not None
-        assert place.session.time_heard.store_us == place.store.now_us()
+            async def ask(begun_us: int = begun_us) -> bool:
+                is_told = await ask_time(place.session, place.presence.path)
+                heard = place.session.time_heard
+                return is_told and heard is not None and heard.store_us > begun_us
+
+            assert all(await all_of([ask] * 100)), "each has heard the time once it goes on"
 
 
 async def test_no_time_is_told_to_a_process_that_is_not_shown(
@@ -129,3 +137,34 @@ async def test_no_time_is_told_to_a_process_that_is_not_shown(
 ) -> None:
     async with open_place() as place:
         assert not await ask_time(place.session, place.presence.path)
+
+
+@attrs.define(eq=False)
+class Replacing(ForwardedMetadata[MemoryMetadata]):
+    """A session in which the process's node is made again after the first look at it."""
+
+    is_made_again: bool = False
+
+    async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
+        answer = await send()
+        if request.startswith("find ") and not self.is_made_again:
+            self.is_made_again = True
+            path = request.removeprefix("find ")
+            await self.behind.multi([Delete(path), Create(path, is_ephemeral=True)])
+        return answer
+
+
+async def test_the_time_is_told_although_the_node_is_made_again_meanwhile(
+    autojump_clock: MockClock,
+) -> None:
+    """Making a node tells no time, so the question is repeated."""
+    async with open_place() as place:
+        await place.presence.show()
+        assert await ask_time(place.session, place.presence.path)
+        await trio.sleep(5)
+        metadata = Replacing(place.session)
+
+        assert await ask_time(metadata, place.presence.path)
+        assert metadata.is_made_again
+        assert place.session.time_heard is not None
+        assert place.session.time_heard.store_us == place.store.now_us()
