@@ -130,6 +130,7 @@ class PartitionWriter:
         self._sent: deque[EntryInFlight] = deque()
         self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
+        self._has_failed = trio.Event()
         self.unknown_count = 0
         """Records without an answer when the writer failed: they may be in the log."""
         self._is_fenced = False
@@ -172,6 +173,10 @@ class PartitionWriter:
     def failure(self) -> GeologError | None:
         """Why nothing more can be appended, if so."""
         return self._failure
+
+    async def wait_failed(self) -> None:
+        """Wait until nothing more can be appended."""
+        await self._has_failed.wait()
 
     @property
     def transaction_id(self) -> int | None:
@@ -386,6 +391,7 @@ class PartitionWriter:
         if not self._is_leaving:
             self._owners.release_nowait(self._segments.owner)
         self._segments.wake()
+        self._has_failed.set()
         self._tell(listeners)
 
     # What `SegmentRoller` asks and reports.

@@ -76,6 +76,10 @@ class BatchSink(Protocol):
         """Highest transaction id in the log as the sink was opened, if any record had one."""
         ...
 
+    async def wait_failed(self) -> None:
+        """Wait until the sink has failed."""
+        ...
+
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         """Ask where a named writer stands; with a fence, begin its session. FencedError."""
         ...
@@ -354,6 +358,11 @@ class PartitionBatcher:
             raise failure
         records = "1 unanswered record" if count == 1 else f"{count} unanswered records"
         raise told_as_unknown(failure, f"{failure}; {records} may be in the log")
+
+    async def run_failure_watch(self) -> None:
+        """Tell the writer when the sink fails: there may be no answer that would."""
+        await self.sink.wait_failed()
+        self.on_answers()
 
     async def run_linger(self) -> None:
         """Seal batches that do not fill up in time; never returns."""

@@ -334,6 +334,7 @@ async def open_linger(writer: Writer) -> AsyncIterator[Writer]:
     async with open_background() as nursery:
         for lane in writer.lanes:
             nursery.start_soon(lane.run_linger, name=f"linger of {lane.sink.name}")
+            nursery.start_soon(lane.run_failure_watch, name=f"failure of {lane.sink.name}")
         try:
             yield writer
             await writer.flush()

@@ -125,6 +125,7 @@ class OwnerLink:
         self.name = name
         self.epoch = Epoch(0)
         self.failure: GeologError | None = None
+        self._has_failed = trio.Event()
         self.unknown_count = 0
         self.transaction_id: int | None = None
         self._places = places
@@ -140,6 +141,10 @@ class OwnerLink:
         return f"OwnerLink({self.name}, {len(self._unanswered)} unanswered)"
 
     # The seam.
+
+    async def wait_failed(self) -> None:
+        """Wait until the link has failed."""
+        await self._has_failed.wait()
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         """Ask where the writer stands; with a fence, begin its session.
@@ -185,6 +190,7 @@ class OwnerLink:
 
     def _fail(self, error: GeologError) -> None:
         self.failure = error
+        self._has_failed.set()
         self._break()
         batches, self._unanswered = list(self._unanswered.values()), {}
         for one in batches:

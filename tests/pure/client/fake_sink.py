@@ -41,6 +41,7 @@ class FakeSink:
         self.epoch = Epoch(1)
         self.transaction_id: int | None = None
         self.failure: GeologError | None = None
+        self._has_failed = trio.Event()
         self.unknown_count = 0
         self.taken: list[Taken] = []
         self.listener: AnswerListener | None = None
@@ -49,6 +50,9 @@ class FakeSink:
     @property
     def is_idle(self) -> bool:
         return self._answered_count == len(self.taken)
+
+    async def wait_failed(self) -> None:
+        await self._has_failed.wait()
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         raise AssertionError("tests make sessions of their own")
@@ -78,6 +82,7 @@ class FakeSink:
     def fail(self, failure: GeologError) -> None:
         """Fail like a fenced owner: batches in flight are unknown, later ones refused."""
         self.failure = failure
+        self._has_failed.set()
         self.answer(len(self.taken) - self._answered_count, OutcomeUnknownError("unknown"))
 
     def values(self) -> list[list[bytes]]:

@@ -56,6 +56,9 @@ class FarOwner:
         self._admission = BatchAdmission(self.name, self._state)
         self._admission.admit_fence(b"till-7", WriterFence(1, 77), self._state)
 
+    async def wait_failed(self) -> None:
+        await trio.sleep_forever()
+
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         raise AssertionError("the test makes its session")
 

@@ -58,6 +58,9 @@ class Partition:
         self._admission = BatchAdmission(self.name, self.state)
         self.listener: AnswerListener | None = None
 
+    async def wait_failed(self) -> None:
+        await trio.sleep_forever()
+
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         if fence is not None:
             self._admission.admit_fence(writer_id, fence, self.state)

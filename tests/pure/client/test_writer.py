@@ -1,7 +1,7 @@
 """How records become batches, and how many may be in flight, over a fake sink."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -636,6 +636,31 @@ async def test_waiting_appends_fail_when_another_lane_fails(
 
     with pytest.raises(FencedError):
         await writer.append(bytes(900), key=key_of[1])
+
+
+async def expect_fenced(act: Callable[[], Awaitable[None]]) -> None:
+    with pytest.raises(FencedError):
+        await act()
+
+
+async def test_waiting_appends_hear_of_a_lane_that_fails_with_nothing_in_flight(
+    autojump_clock: MockClock,
+) -> None:
+    sinks = [FakeSink(), FakeSink()]
+    config = WriterConfig(batch_bytes=1000, in_flight_bytes=1000)
+    writer = Writer(sinks, config, home_epoch=1, now_us=lambda: 0)
+    key = next(key for key in (b"a", b"b", b"c", b"d") if partition_of_key(key, 2) == 1)
+
+    async def append_until_one_fails() -> None:
+        async with open_linger(writer):
+            writer.append_nowait(bytes(900), key=key)
+            with trio.fail_after(1):
+                await writer.append(bytes(900), key=key)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(expect_fenced, append_until_one_fails)
+        await trio.testing.wait_all_tasks_blocked()
+        sinks[0].fail(FencedError("fenced"))
 
 
 async def test_an_append_waits_for_its_answer_while_another_lane_fails(
