@@ -98,9 +98,12 @@ class SegmentRoller:
         segment = self.open
         if segment is None or self._user.is_failed:
             return False
+        has_prepared = self._next.prepared is not None
+        if self._core.goes_on_surely(has_prepared=has_prepared):
+            return True  # Most entries: without a look at the clock.
         sending = self._core.on_entry(
             written_bytes=segment.written_bytes,
-            has_prepared=self._next.prepared is not None,
+            has_prepared=has_prepared,
             is_metadata_reachable=self._session.is_reachable,
             now_s=trio.current_time(),
         )

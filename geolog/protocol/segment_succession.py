@@ -228,6 +228,10 @@ class SegmentSuccession:
 
     # Entries.
 
+    def goes_on_surely(self, *, has_prepared: bool) -> bool:
+        """Whether an entry may be sent and begins no roll, whatever the time is."""
+        return not (has_prepared or self.is_rolling)
+
     def on_entry(
         self,
         *,

@@ -350,12 +350,15 @@ class OwnerStory:
             and is_full
         )
         was_rolling = self._core.is_rolling
+        has_prepared = self.view.prepared is not None
+        goes_on_surely = self._core.goes_on_surely(has_prepared=has_prepared)
         sending = self._core.on_entry(
             written_bytes=self.view.written_bytes,
-            has_prepared=self.view.prepared is not None,
+            has_prepared=has_prepared,
             is_metadata_reachable=self._is_metadata_there,
             now_s=self.now_s,
         )
+        assert not goes_on_surely or sending is Sending.GOES_ON
         assert (sending is Sending.ROLL_BEGINS) is begins
         assert (sending is Sending.WAITS) is was_rolling
         if begins:
