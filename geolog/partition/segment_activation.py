@@ -54,7 +54,8 @@ class SegmentActivation:
     ) -> OpenSegment | None:
         """Open the ledger and list it, close the one before; None if the user has failed.
 
-        A ledger that has expired is replaced by a new one. FencedError.
+        A ledger that has expired is replaced by a new one. FencedError. NotEnoughNodesError or
+        UnavailableError if the owner's first ledger has expired, and cannot be replaced now.
         """
         prepared, ledger, segment = await self._activated(prepared, closing)
         if self._user.is_failed:
@@ -89,7 +90,8 @@ class SegmentActivation:
                 prepared.writer.close()
                 has_expired = True
             except GeologError as error:
-                if not error.retriable:
+                is_first = closing is None  # Its opener hears why there is no ledger.
+                if not error.retriable or (has_expired and is_first):
                     raise
                 self._user.check_deadline()
                 await trio.sleep(self._config.retry_delay_s)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import attrs
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -26,6 +27,8 @@ class RefusingMetadata(ForwardedMetadata[MemoryMetadata]):
     created: list[str] = attrs.field(factory=list)
     """Paths of ledgers."""
     refusals_left: int = 0
+    is_last_creation_lost: bool = False
+    """Whether the next ledger is gone at once, and no other can be made."""
 
     async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
         creates = re.search(r"create (\S*/ledgers/\S*) ", request)
@@ -35,7 +38,33 @@ class RefusingMetadata(ForwardedMetadata[MemoryMetadata]):
         answer = await send()
         if creates is not None:
             self.created.append(creates[1])
+            if self.is_last_creation_lost:
+                await self.behind.delete(creates[1])
+                self.refusals_left = 1_000_000
         return answer
+
+
+async def test_opening_fails_if_the_first_ledger_has_expired_and_none_can_be_made(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.store.open_session() as near,
+    ):
+        metadata = RefusingMetadata(near, is_last_creation_lost=True)
+        async with open_log(
+            metadata=metadata,
+            transport=cluster.network.transport("client"),
+            cluster="default",
+            region="us-east",
+            who="client",
+            rng=random.Random(0),
+            now_us=cluster.now_us,
+        ) as log:
+            await log.create_stream(STREAM, survive="1 region")
+            with trio.fail_after(300), pytest.raises(UnavailableError):
+                async with log.open_writer(STREAM):
+                    raise AssertionError("opened without a ledger")
 
 
 async def test_a_roll_survives_that_its_next_ledger_has_expired_and_none_can_be_made_at_once(
