@@ -23,7 +23,7 @@ Invariants (PROTOCOL O4 to O6, O11 and S1):
 7. A fence of a named writer's session is an entry behind everything accepted before it, and is
    answered only when that entry is acknowledged. It moves to another ledger like a batch.
 
-`SegmentRoller` decides which ledger is written, and by which members.
+`SegmentRoller` opens the ledgers, one after another, and keeps their members up.
 
 Rules: PROTOCOL M5, O5, O11, O14, S7, S18, S19 and W11.
 """
