@@ -5,7 +5,8 @@ A batch is accepted or refused as a whole; nothing of a refused batch is in the 
 Theory of operation. The answers come in order, but a session sends on without waiting for them.
 If one of its batches is refused, those behind it must not get in: its records would be out of
 order, and the refused seq, now below the highest, could never be appended. So they are refused
-too, until the refused seq comes again.
+too, until the refused seq comes again, or the session shows that it has heard of the refusal:
+each batch tells the seq before it. The session may then leave the refused seq out.
 
 Acceptance decides, not acknowledgement: as soon as a fence is accepted, no
 batch of an older session is. A session appends only where it has fenced, so a batch of an epoch
@@ -40,7 +41,7 @@ class BatchAdmission:
         # Of each writer, since this owner began.
         self._seqs: dict[bytes, int] = {}  # The highest.
         self._sessions: dict[bytes, WriterFence] = {}
-        self._refused: dict[bytes, int] = {}  # Must come again before any higher seq.
+        self._refused: dict[bytes, int] = {}  # Batches sent behind it are refused, too.
 
     def __repr__(self) -> str:
         return f"BatchAdmission({self._name}, {len(self._seqs)} writers)"
@@ -96,7 +97,7 @@ class BatchAdmission:
         stamp = terms.writer
         try:
             if stamp is not None:
-                self._check_refused(stamp)
+                self._check_refused(stamp, terms.seq_before)
             self._check(terms, sequence_next)
         except GeologError:
             if stamp is not None:
@@ -109,9 +110,11 @@ class BatchAdmission:
         if terms.transaction_last is not None:
             self._transaction_id = terms.transaction_last
 
-    def _check_refused(self, stamp: WriterStamp) -> None:
+    def _check_refused(self, stamp: WriterStamp, seq_before: int | None) -> None:
         refused = self._refused.get(stamp.writer_id)
-        if refused is not None and stamp.seqs.first > refused:
+        if refused is None or stamp.seqs.first <= refused:
+            return
+        if seq_before is None or seq_before >= refused:
             raise ConflictError(
                 f"seq {refused} was refused: append it again before seq {stamp.seqs.first}"
             )

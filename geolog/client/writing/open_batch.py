@@ -123,6 +123,7 @@ class OpenBatch:
             )
         return BatchTerms(
             writer=writer,
+            seq_before=self.seq_before,
             expect_sequence=self.expect_sequence,
             transaction_first=numbers[0] if numbers else None,
             transaction_last=numbers[-1] if numbers else None,

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from geolog.client.writing.partition_batcher import WriterConfig
+from geolog.client.writing.partitioner import NamedPartitioner
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending
 from geolog.partition.batch_admission import BatchAdmission
@@ -183,3 +184,28 @@ async def test_an_open_batch_behind_a_refused_one_is_refused_with_it() -> None:
             one.receipt_nowait()
     assert writer.seq_highest == -1
     writer.append_nowait(b"0", seq=0)
+
+
+async def test_a_lane_goes_on_after_a_refused_seq_that_its_writer_never_uses_again() -> None:
+    owners = [FarOwner(), FarOwner()]
+    writer = Writer(
+        owners, WriterConfig(), session=a_session(2), home_epoch=1, now_us=lambda: 0
+    )
+    partitioner = NamedPartitioner(b"till-7", [(), ()], 2)
+    keys = {partitioner.partition_of(key, 0): key for key in (b"a", b"b", b"c", b"d")}
+    refused = writer.append_nowait(b"0", key=keys[0], expect_sequence=WRONG_SEQUENCE)
+    writer.append_nowait(b"1", key=keys[1])
+    for lane, owner in zip(writer.lanes, owners, strict=True):
+        lane.seal()
+        owner.deliver()
+        owner.tell()
+    with pytest.raises(ConflictError, match="expects sequence"):
+        refused.receipt_nowait()
+
+    later = writer.append_nowait(b"2", key=keys[0])
+    writer.lanes[0].seal()
+    owners[0].deliver()
+    owners[0].tell()
+
+    assert later.receipt_nowait().sequence == 0
+    assert (owners[0].log, owners[1].log) == ([2], [1])

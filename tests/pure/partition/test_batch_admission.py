@@ -56,13 +56,15 @@ class Naive:
         self.taken.append(Taken(writer_id, fence=fence))
         return True
 
-    def verdict(self, stamp: WriterStamp, *, is_wish_met: bool) -> str:
+    def verdict(self, stamp: WriterStamp, before: int | None, *, is_wish_met: bool) -> str:
         if stamp.epoch != self.session(stamp.writer_id).epoch:
             return "fenced"
         if any(seq >= stamp.seqs.first for seq in self.seqs(stamp.writer_id)):
             return "repeat"
         refused = self.refused.get(stamp.writer_id)
-        if (refused is not None and stamp.seqs.first > refused) or not is_wish_met:
+        is_behind = refused is not None and stamp.seqs.first > refused
+        has_heard = before is not None and refused is not None and before < refused
+        if (is_behind and not has_heard) or not is_wish_met:
             lowest = stamp.seqs.first if refused is None else min(refused, stamp.seqs.first)
             self.refused[stamp.writer_id] = lowest
             return "refused"
@@ -89,13 +91,14 @@ class Partition:
         self.waiting.append(Taken(writer_id, fence=fence))
         return True
 
-    def verdict(self, stamp: WriterStamp, *, is_wish_met: bool) -> str:
+    def verdict(self, stamp: WriterStamp, before: int | None, *, is_wish_met: bool) -> str:
         expected = None if is_wish_met else 1 << 40
         try:
             if self.admission.is_repeat(stamp, self.state):
                 return "repeat"
             self.admission.admit(
-                BatchTerms(writer=stamp, expect_sequence=expected), sequence_next=0
+                BatchTerms(writer=stamp, expect_sequence=expected, seq_before=before),
+                sequence_next=0,
             )
         except FencedError:
             return "fenced"
@@ -141,8 +144,9 @@ def test_a_partition_takes_what_a_naive_one_takes(seed: int) -> None:
             epoch = max(0, known.epoch + rng.choice((0, 0, 0, 0, -1, 1)))
             stamp = WriterStamp(writer_id, epoch, BatchSeqs(first, rng.randint(1, 3)), 1)
             is_wish_met = rng.random() < 0.9
-            found = partition.verdict(stamp, is_wish_met=is_wish_met)
-            assert found == naive.verdict(stamp, is_wish_met=is_wish_met)
+            before = rng.choice((None, highest, first - 1))
+            found = partition.verdict(stamp, before, is_wish_met=is_wish_met)
+            assert found == naive.verdict(stamp, before, is_wish_met=is_wish_met)
 
 
 def outcome_of(admission: BatchAdmission, epoch: int) -> str:
