@@ -300,8 +300,13 @@ class PartitionBatcher:
         return self.sink.append(repeats.seal(), repeats.terms(self._session), None)
 
     def surely_lacks(self, seq: int) -> bool:
-        """Whether the partition certainly has no record of this seq."""
-        return seq > self.seq_highest or self.known.is_left_out(seq)
+        """Whether the partition certainly has no record of this seq.
+
+        Once the sink has failed, a newer session may have appended seqs above the highest.
+        """
+        if self.known.is_left_out(seq):
+            return True
+        return seq > self.seq_highest and self.sink.failure is None
 
     def _on_appended(self, appended: OpenBatch) -> None:
         assert appended.seqs is not None

@@ -23,7 +23,7 @@ from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, Writ
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import Batch, SealedBatch, open_batch
-from topology.errors import GeologError
+from topology.errors import FencedError, GeologError
 
 TILL = "till-7"
 
@@ -281,3 +281,23 @@ async def test_a_seq_is_refused_only_if_all_partitions_surely_lack_it() -> None:
     assert outcomes == {
         4: "unknown", 6: "unknown", 199: "refused", 201: "refused", 399: "refused"
     }  # fmt: skip
+
+
+async def test_a_partition_whose_owner_has_failed_may_have_a_seq_above_its_highest() -> None:
+    partitions = [Partition(0), Partition(1)]
+    writer = await a_session(partitions)
+    keys = {partition_of_key(key, 2): key for key in (b"0", b"1", b"2", b"3", b"4")}
+    for seq in (0, 9):
+        writer.append_nowait(b"%d" % seq, key=keys[0], seq=seq)
+        writer.lanes[0].seal()
+        partitions[0].answer()
+    partitions[0].end_session(2)
+    writer = await a_session(partitions)
+
+    outcomes = []
+    for failure in (None, FencedError("another process owns it")):
+        partitions[1].failure = failure
+        with pytest.raises(ForgottenSeqError) as forgotten:
+            await writer.append_nowait(b"5", key=keys[0], seq=5).wait()
+        outcomes.append(forgotten.value.outcome)
+    assert outcomes == ["refused", "unknown"]
