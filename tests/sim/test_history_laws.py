@@ -386,6 +386,24 @@ def test_a_record_is_in_the_log_twice_only_if_its_writer_may_be_forgotten(
     assert story.broken == ({"16"} if is_broken else set())
 
 
+@pytest.mark.parametrize(("trim_then", "is_broken"), [(1, False), (0, True)])
+def test_a_repeat_may_be_refused_once_its_writer_may_be_forgotten(
+    trim_then: int,
+    is_broken: bool,  # noqa: FBT001 - pytest passes it.
+) -> None:
+    story = Story()
+    story.history.may_forget_writers = True
+    append = sent(story, b"a", 1)
+    there(story, b"a")
+    story.history.shown[0, 0] = story.found[0]
+    story.history.on_repeated(append)
+    append.trims_repeated = {0: trim_then}
+    story.history.on_answered(append, "refused", 2)
+    story.trim(1)
+
+    assert story.broken == ({"17"} if is_broken else set())
+
+
 @pytest.mark.parametrize(("trim_then", "is_broken"), [(8, False), (1, True)])
 def test_nobody_can_tell_which_of_two_partitions_had_a_forgotten_record_first(
     trim_then: int,

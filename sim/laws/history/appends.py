@@ -207,14 +207,17 @@ def provisional_is_no_lie(history: History, ending: Ending) -> Iterator[str]:
 def refused_is_absent(history: History, ending: Ending) -> Iterator[str]:
     """Law 17: no refused record is in the log, nor one that nobody sent.
 
-    Nor is a repeat refused whose first was acknowledged or in doubt.
+    Nor is a repeat refused whose first was acknowledged or in doubt. To the log, a writer that
+    was forgotten is a new one, and so are its repeats.
     """
     yield from history.refused_repeats
     for place, record in known_records(history, ending).items():
         append = history.appends.get(record.value)
         if append is None:
             yield f"{name_of(record.value)} at {words_of(place)} was never sent"
-        elif append.outcome == "refused":
+        elif append.outcome == "refused" and not _may_be_forgotten(
+            history, append, place, ending
+        ):
             yield f"{name_of(record.value)} was refused, yet is at {words_of(place)}"
 
 
