@@ -8,6 +8,7 @@ import trio
 
 from geolog.client.writing.record_fields import RecordFields
 from geolog.partition.batch_in_flight import BatchTerms
+from geolog.protocol.append_failure import told_of_record
 from geolog.protocol.batch_seqs import RisingSeqs
 from geolog.protocol.ids import Sequence
 from geolog.protocol.writer_standing import WriterStanding
@@ -66,9 +67,15 @@ class OpenBatch:
     """The lane's highest seq that was sent before it."""
     attempt: int = 0
     """How many batches of its lane had been refused when it was sent."""
+    may_be_elsewhere: bool = False
+    """Whether another partition may have a record of one of these seqs."""
     sealed: trio.Event = attrs.field(factory=trio.Event)
     placed: Placed | None = None
     error: GeologError | None = None
+
+    def told(self, error: GeologError) -> GeologError:
+        """The error as reported for its records: `refused` only if they are nowhere."""
+        return told_of_record(error, is_numbered=self.may_be_elsewhere)
 
     def goes_on_with(self, fields: RecordFields, size_bytes: int, batch_bytes: int) -> bool:
         """Whether one more record fits. One that expects a sequence gets its own batch."""

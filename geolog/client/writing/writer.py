@@ -32,7 +32,13 @@ from geolog.client.writing.writer_pending import (
 )
 from geolog.client.writing.writer_repeats import WriterRepeats
 from geolog.protocol.append_failure import told_of_record
-from topology.errors import ClosedError, GeologError, InvalidArgumentError, TooLargeError
+from topology.errors import (
+    ClosedError,
+    ConflictError,
+    GeologError,
+    InvalidArgumentError,
+    TooLargeError,
+)
 
 CLOSED_WRITER = "the writer is closed: use it within its block"
 
@@ -193,7 +199,7 @@ class Writer:
         """Take a record in; return the index of its lane (None for a repeat) and its append."""
         if self._is_closed:
             raise self._closed(fields.seq)
-        is_numbered_here = False
+        is_numbered_here = may_be_elsewhere = False
         if self._named is None:
             place = self._place_of_nameless(fields, size_bytes)
         else:
@@ -204,12 +210,15 @@ class Writer:
             fields.seq = seq
             if having is not None:
                 return None, self._named.repeats.append(having, fields, size_bytes)
+            may_be_elsewhere = seq <= self.seq_highest and not self._named.repeats.surely_lack(
+                seq, except_in=place
+            )
         lane = self.lanes[place]
         if lane.sink.failure is not None:
             # A number that this writer assigns just now belongs to no earlier record.
             is_numbered = fields.seq is not None and not is_numbered_here
             raise told_of_record(lane.sink.failure, is_numbered=is_numbered)
-        lane.check(fields)
+        _check(lane, fields, may_be_elsewhere=may_be_elsewhere)
         if not self._has_room(lane, fields, size_bytes):
             self._blocked_bytes, self._blocked_lane = size_bytes, lane
             lane.seal()
@@ -217,6 +226,7 @@ class Writer:
                 fields.seq = None  # Another record may get the number before there is room.
             raise trio.WouldBlock
         batch, slot = lane.gather(fields, size_bytes)
+        batch.may_be_elsewhere = batch.may_be_elsewhere or may_be_elsewhere
         if lane.seq_highest > self._seq_highest:
             self._seq_highest = lane.seq_highest
         return place, NewRecord(self._terms[place], batch, slot)
@@ -321,6 +331,15 @@ class Writer:
             in_flight_bytes=self._window.in_flight_bytes,
             in_flight_bytes_max=self._config.in_flight_bytes,
         )
+
+
+def _check(lane: PartitionBatcher, fields: RecordFields, *, may_be_elsewhere: bool) -> None:
+    try:
+        lane.check(fields)
+    except ConflictError as refusal:
+        if not may_be_elsewhere:
+            raise
+        raise told_of_record(refusal, is_numbered=True) from refusal
 
 
 def _named_partitioner(session: WriterSession) -> NamedPartitioner:

@@ -136,13 +136,13 @@ class NewRecord(Pending):
         """The answer. trio.WouldBlock if it has not arrived yet."""
         batch = self.batch
         if batch.error is not None:
-            raise batch.error
+            raise batch.told(batch.error)
         if not self.is_done:
             raise trio.WouldBlock
         placed = batch.placed
         assert placed is not None
         if placed.error is not None:
-            raise placed.error
+            raise batch.told(placed.error)
         slot = self.slot
         return Receipt(
             self._terms.partition,

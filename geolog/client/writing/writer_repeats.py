@@ -80,6 +80,14 @@ class WriterRepeats:
             (place for place, lane in enumerate(self._lanes) if lane.known.has(seq)), None
         )
 
+    def surely_lack(self, seq: int, *, except_in: int) -> bool:
+        """Whether certainly no partition but this one has a record of the seq."""
+        return all(
+            lane.surely_lacks(seq)
+            for place, lane in enumerate(self._lanes)
+            if place != except_in
+        )
+
     def append(self, place: int, fields: RecordFields, size_bytes: int) -> RepeatedRecord:
         """Take in a record whose seq is at or below the highest of the lane in this place.
 

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.client.writing.partitioner import partition_of_key
 from geolog.client.writing.pipeline import REPEATS_MAX, Pipeline
 from geolog.partition.read_back import BatchReadBack
 from tests.pure.whole.clusters import (
@@ -214,6 +215,32 @@ async def test_a_forgotten_seq_is_refused_and_never_appended(
             assert (await writer.append(b"record 90", seq=90)).duplicate
 
         assert await values_of(world.log) == numbered(100)
+
+
+@pytest.mark.parametrize(
+    ("transaction_id", "expect_sequence"),
+    [(3, None), (None, 7)],
+    ids=["refused by the session", "refused by the owner"],
+)
+async def test_a_seq_that_another_partition_may_have_is_not_told_refused(
+    autojump_clock: MockClock, transaction_id: int | None, expect_sequence: int | None
+) -> None:
+    """Its first append named a partition; the key of the repeat leads to another."""
+    key = next(key for key in map(str.encode, REGIONS) if partition_of_key(key, 2) == 1)
+    async with open_world() as world:
+        await world.log.update_stream(STREAM, partitions=2)
+        async with world.log.open_writer(f"{STREAM}#0", writer_id=TILL) as writer:
+            await append_each(writer, numbered(100))
+        async with world.log.open_writer(f"{STREAM}#1") as other:
+            await other.append(b"other", transaction_id=9)
+        async with world.log.open_writer(STREAM, writer_id=TILL) as writer:
+            for seq, outcome in ((3, "unknown"), (200, "refused")):
+                with pytest.raises(geolog.ConflictError) as conflict:
+                    await writer.append(
+                        b"record 3", key=key, seq=seq,
+                        transaction_id=transaction_id, expect_sequence=expect_sequence,
+                    )  # fmt: skip
+                assert conflict.value.outcome == outcome
 
 
 async def test_gaps_in_the_seqs_are_allowed(autojump_clock: MockClock) -> None:
