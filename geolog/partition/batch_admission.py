@@ -5,8 +5,8 @@ A batch is accepted or refused as a whole; nothing of a refused batch is in the 
 Theory of operation. The answers come in order, but a session sends on without waiting for them.
 If one of its batches is refused, those behind it must not get in: its records would be out of
 order, and the refused seq, now below the highest, could never be appended. So they are refused
-too, until the refused seq comes again, or the session shows that it has heard of the refusal:
-each batch tells the seq before it. The session may then leave the refused seq out.
+too, until the refused seq comes again. A session that numbers its records itself may leave the
+seq out once it has heard of the refusal: each of its batches tells the seq before it.
 
 Acceptance decides, not acknowledgement: as soon as a fence is accepted, no
 batch of an older session is. A session appends only where it has fenced, so a batch of an epoch

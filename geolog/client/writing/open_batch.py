@@ -67,6 +67,8 @@ class OpenBatch:
     """The lane's highest seq that was sent before it."""
     attempt: int = 0
     """How many batches of its lane had been refused when it was sent."""
+    is_numbered_here: bool = True
+    """Whether the writer chose all of its seqs, not the application."""
     may_be_elsewhere: bool = False
     """Whether another partition may have a record of one of these seqs."""
     sealed: trio.Event = attrs.field(factory=trio.Event)
@@ -130,7 +132,7 @@ class OpenBatch:
             )
         return BatchTerms(
             writer=writer,
-            seq_before=self.seq_before,
+            seq_before=self.seq_before if self.is_numbered_here else None,
             expect_sequence=self.expect_sequence,
             transaction_first=numbers[0] if numbers else None,
             transaction_last=numbers[-1] if numbers else None,

@@ -226,7 +226,9 @@ class Writer:
                 fields.seq = None  # Another record may get the number before there is room.
             raise trio.WouldBlock
         batch, slot = lane.gather(fields, size_bytes)
-        batch.may_be_elsewhere = batch.may_be_elsewhere or may_be_elsewhere
+        if self._named is not None:
+            batch.may_be_elsewhere |= may_be_elsewhere
+            batch.is_numbered_here &= is_numbered_here
         if lane.seq_highest > self._seq_highest:
             self._seq_highest = lane.seq_highest
         return place, NewRecord(self._terms[place], batch, slot)
