@@ -4,8 +4,8 @@ A node's identity is minted with its disks and lives there. Metadata records, un
 id, the instance that belongs to it. So a lost, wiped or swapped disk is noticed at the start,
 before the node can deny an entry that it acknowledged.
 
-Order of a first start: the cookies of all directories, then metadata, then journals. So a
-cookie that metadata does not know is new only while there is no journal next to it, and a
+Order of a first start: the cookies of all directories, on disk, then metadata, then journals.
+So a cookie that metadata does not know is new only while there is no journal next to it, and a
 directory may lack a cookie only while metadata does not know the node.
 
 Rules: PROTOCOL D1 and D2.
@@ -101,6 +101,10 @@ async def prove_identity(
         )
         _log.info("minted instance %s for node %s", cookie.instance, cookie.node_id)
     proven = await _with_all_cookies(found, cookie)
+    if known is None:
+        # A cookie found here may have been named by a process that was killed before its sync.
+        for each in found:
+            await each.disk.sync_directory()
     record = NodeRecord(cookie.node_id, cookie.instance, claim.address, cookie.location)
     await wait_until_alone(metadata, claim.cluster, record)
     await _note_known(metadata, claim.cluster, record, known)

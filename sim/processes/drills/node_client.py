@@ -183,7 +183,7 @@ class NodeClient:
                     self._instance,
                 )
                 answer = await self._ask(read, ReadAnswer)
-                self.promises.problems += promised.read_problems(answer)
+                self.promises.problems += promised.read_problems(answer, promised.entries)
                 entry += max(len(answer.entries), 1)
 
     async def wait_all_answered(self) -> None:
@@ -260,7 +260,8 @@ class NodeClient:
         if not writer.is_fenced:
             writer.is_fenced = True
             writer.epoch += 1
-        epoch = writer.epoch
+        epoch, promised = writer.epoch, self.promises.of(ledger)
+        owed = frozenset(promised.entries)
         request = Read(
             self._number(),
             ledger,
@@ -275,8 +276,9 @@ class NodeClient:
         def on_answer(answer: Message) -> None:
             if isinstance(answer, ReadAnswer):
                 in_flight = {int(add.entry) for add, _ in self._adds if add.ledger == ledger}
-                promised = self.promises.of(ledger)
-                self.promises.problems += promised.on_recovery_read(answer, epoch, in_flight)
+                self.promises.problems += promised.on_recovery_read(
+                    answer, epoch, in_flight, owed
+                )
 
         await self._request_of(request, request.request, on_answer)
 

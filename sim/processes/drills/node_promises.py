@@ -6,6 +6,7 @@ node can be checked without storing a copy of it.
 """
 
 import hashlib
+from collections.abc import Set
 
 import attrs
 
@@ -56,24 +57,26 @@ class LedgerPromises:
             self.lac = max(self.lac, lac)
 
     def on_recovery_read(
-        self, answer: ReadAnswer, epoch: int, in_flight: set[int]
+        self, answer: ReadAnswer, epoch: int, in_flight: set[int], owed: Set[int]
     ) -> list[str]:
         """Note the answer to a recovery read, whose entries must stay; return its problems.
 
         Entries whose add is in flight are exempt: HAVE does not say that they are on disk.
+        `owed`: the entries promised when the read was sent; the node looked for them before it
+        took any later add, whichever answer arrives first.
         """
         self.on_epoch(epoch, is_fenced=True)
-        problems = self.read_problems(answer)
+        problems = self.read_problems(answer, owed)
         for entry, each in enumerate(answer.entries, start=answer.first):
             if each.answer is Answer.HAVE and entry not in in_flight:
                 self.entries.add(entry)
         return problems
 
-    def read_problems(self, answer: ReadAnswer) -> list[str]:
-        """Differences between entries read and those promised or sent."""
+    def read_problems(self, answer: ReadAnswer, owed: Set[int]) -> list[str]:
+        """Differences between entries read and those owed or sent."""
         problems = []
         for entry, each in enumerate(answer.entries, start=answer.first):
-            problems += self._answer_problems(entry, each.answer)
+            problems += self._answer_problems(entry, each.answer, owed)
             if each.answer is Answer.HAVE and each.body != body_of(self.ledger, entry):
                 problems.append(f"entry {entry} of ledger {self.ledger} has different bytes")
         return problems
@@ -89,12 +92,12 @@ class LedgerPromises:
             problems.append(f"the LAC {self.lac} fell to {answer.lac}")
         problems = [f"{each} at ledger {self.ledger}" for each in problems]
         for entry, each in enumerate(answer.answers):
-            problems += self._answer_problems(entry, each)
+            problems += self._answer_problems(entry, each, self.entries)
         return problems
 
-    def _answer_problems(self, entry: int, answer: Answer) -> list[str]:
+    def _answer_problems(self, entry: int, answer: Answer, owed: Set[int]) -> list[str]:
         where = f"entry {entry} of ledger {self.ledger}"
-        if entry in self.entries and answer is not Answer.HAVE:
+        if entry in owed and answer is not Answer.HAVE:
             return [f"{where} was acknowledged but is {answer.name}"]
         if answer not in (Answer.HAVE, Answer.ABSENT):
             return [f"{where} is {answer.name}, although nothing was damaged"]

@@ -33,6 +33,7 @@ from regions.storage.journal_end import OlderDiskError
 from regions.storage.protocol.directories import directory_of
 from regions.storage.protocol.records import file_id_of
 from regions.storage.registration import NodeReplacedError
+from sim.fakes.failing_disk import FailingDisk, Failure
 from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.nodes import BareClient, World, a_config, a_world
 from topology.errors import GeologError
@@ -268,6 +269,26 @@ async def test_a_first_start_that_ended_anywhere_is_resumed(
     assert known is not None
     assert known.instance == first
     assert await start(world) == first
+
+
+@pytest.mark.parametrize("killed_at", range(1, 8))
+@pytest.mark.parametrize("lost_at", range(1, 8))
+async def test_a_first_start_that_was_killed_outlives_power_loss_once_it_is_resumed(
+    autojump_clock: MockClock, world: World, killed_at: int, lost_at: int
+) -> None:
+    """The kill can leave a cookie that is not on disk yet, which the resumed start finds."""
+    disks = [disk_of(world, at) for at in range(COUNT)]
+    world.disks = [FailingDisk(disks[0], Failure(killed_at)), *disks[1:]]
+    with suppress(DiskFailedError):
+        await start(world)
+    disks = [each.handed_on() for each in disks]
+    world.disks = [FailingDisk(disks[0], Failure(lost_at)), *disks[1:]]
+    with suppress(DiskFailedError):
+        await start(world)
+
+    world.disks = [each.crash() for each in disks]
+
+    await start(world)
 
 
 async def test_a_node_is_not_known_before_all_its_directories_have_a_cookie(
