@@ -1,14 +1,14 @@
 """Decides for how long to leave a ledger to the recovery that another process runs.
 
-Theory of operation. A ledger IN_RECOVERY is fenced, so its writer is over already, but whoever
-took the epoch may have died since. A reader that needs the end leaves that recovery alone for
-`PATIENCE_S`, counted from its first look that found this epoch; then it runs its own recovery,
-which takes the next epoch. Another epoch is another recovery, and gets the same patience. The
-time is remembered by ledger, so a reader that asks again and again, each time with less
-patience than this, still gets its answer.
+Theory of operation. A ledger IN_RECOVERY is fenced, so its writer is over already, but the
+process that took the epoch may have died since. A reader that needs the end leaves that
+recovery alone for `PATIENCE_S`, counted from its first look that found this epoch; then it
+runs its own recovery, which takes the next epoch. Another epoch is another recovery, and gets
+the same patience. The time is remembered by ledger, so a reader that asks again and again,
+each time with less patience than this, still gets its answer.
 
-Only the last `REMEMBERED_MAX` ledgers are remembered. A forgotten recovery is left alone for
-the whole time once more.
+Only the last `REMEMBERED_MAX` ledgers are remembered. A forgotten recovery gets the
+whole time again.
 
 Rules: PROTOCOL R5.
 """

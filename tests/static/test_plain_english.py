@@ -33,6 +33,9 @@ REFUSED = {
     r"\bas \d+(?:\.\d+)?(?:[KMG]iB|ms|s|h|d)\b": "'e.g. 64MiB'",
     r"\b(?:is|are) asked for\b": "name who asks, or 'requested'",
 }
+_EDGES = re.compile(r"^(?:[frbu]{0,2}[\"']+|#+)\s*|\s*[\"']+$", re.IGNORECASE)
+"""Quotes with their prefix, or the sign of a comment."""
+
 PATTERNS = [(re.compile(found, re.IGNORECASE), instead) for found, instead in REFUSED.items()]
 
 
@@ -46,7 +49,7 @@ def prose_of(path: Path) -> Iterator[tuple[int, str]]:
         name = tokenize.tok_name[token.type]
         if name in {"COMMENT", "STRING", "FSTRING_MIDDLE"}:
             for number, line in enumerate(token.string.splitlines(), token.start[0]):
-                yield number, line.strip().strip("#\"' frb")
+                yield number, _EDGES.sub("", line.strip())
 
 
 def translated(line: str) -> list[str]:
@@ -67,6 +70,20 @@ def test_nothing_reads_like_a_translation() -> None:
     ]
 
     assert found == []
+
+
+def test_no_letter_is_lost_where_a_line_of_prose_ends(tmp_path: Path) -> None:
+    page = tmp_path / "page.py"
+    page.write_text(
+        '"""It is over, but whoever\ntook it is gone."""\n\nx = f"for"  # whoever\n'
+    )
+
+    assert [line for _, line in prose_of(page)] == [
+        "It is over, but whoever",
+        "took it is gone.",
+        "for",
+        "whoever",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -301,15 +301,13 @@ def test_a_limit_below_the_minimum_is_refused(limit: int, directories: int) -> N
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "raised"),
-    [(256, 700, 700), (700, 700, 700), (15_000, 15_000, 15_000), (256, 15_000, 15_000)],
+    ("soft", "hard"), [(256, 700), (700, 700), (15_000, 15_000), (256, 15_000)]
 )
-def test_a_process_raises_its_own_limit_as_far_as_allowed(
-    soft: int, hard: int, raised: int
-) -> None:
+def test_a_process_raises_its_own_limit_as_far_as_allowed(soft: int, hard: int) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if most != resource.RLIM_INFINITY and hard > most:
-        pytest.skip(f"this process may not have {hard} open files")
+    if most != resource.RLIM_INFINITY:
+        hard = min(hard, most)
+    soft = min(soft, hard)
     code = (
         "from regions.storage.descriptor_limit import raise_descriptor_limit as up;"
         " print(up(), up())"
@@ -326,7 +324,7 @@ def test_a_process_raises_its_own_limit_as_far_as_allowed(
         text=True,
     )
 
-    assert done.stdout == f"{raised} {raised}\n"
+    assert done.stdout == f"{hard} {hard}\n"
 
 
 def test_a_node_does_not_start_under_a_limit_that_is_too_low(tmp_path: Path) -> None:

@@ -170,10 +170,10 @@ class ReadTrimmedError(TrimmedError):
     """Records in the range of a read were trimmed; `gap` says which. Read on after them."""
 
     def __init__(self, gap: Gap) -> None:
-        first = "the requested one" if gap.from_sequence is None else gap.from_sequence
+        first = "the first requested" if gap.from_sequence is None else gap.from_sequence
         super().__init__(
-            f"{gap.stream}#{gap.partition}: records from {first} on were trimmed; the first one"
-            f" left is {gap.to_sequence}"
+            f"{gap.stream}#{gap.partition}: records were trimmed, from {first} to"
+            f" {gap.to_sequence - 1}; the first one left is {gap.to_sequence}"
         )
         self.gap = gap
 
