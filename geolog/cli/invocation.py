@@ -15,7 +15,6 @@ import attrs
 import click
 from click.types import FuncParamType
 
-from geolog.cli.settings.nearest import nearest
 from geolog.cli.settings.settings_file import SettingsFile
 from geolog.cli.settings.sources import (
     COMMAND,
@@ -28,6 +27,7 @@ from geolog.cli.settings.sources import (
     configured,
 )
 from topology.errors import InvalidArgumentError, InvalidConfigError, NotFoundError
+from topology.nearest import nearest
 
 COMPLETE_VARIABLE = "_GEOLOG_COMPLETE"
 """Set by a shell that asks for completions of its command line."""

@@ -31,6 +31,7 @@ FIRST_HOME_EPOCH = 1
 PARTITIONS_MAX = 1024
 """Maximum partitions of one stream: each costs its writer a ledger, and each node a fence."""
 
+_SHOWN_MAX = 200
 _NAME_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 _PARTITION_NUMBER = re.compile(r"0|[1-9][0-9]{0,5}")
 
@@ -51,18 +52,28 @@ class StreamName:
         parts = text.split("/")
         if len(parts) != 2:
             raise InvalidArgumentError(
-                f"stream {text!r} is not named NAMESPACE/NAME, e.g. shop/orders"
+                f"stream {_shown(text)} is not named NAMESPACE/NAME, e.g. shop/orders"
             )
         for part in parts:
             if _NAME_PART.fullmatch(part) is None:
                 raise InvalidArgumentError(
-                    f"stream {text!r}: {part!r} is not a name: use 1 to 128 of a-z, 0-9, '.',"
-                    f" '_' and '-', starting with a letter or digit{_nearest_name(part)}"
+                    f"stream {_shown(text)}: {_shown(part)} is not a name: use 1 to 128 of a-z,"
+                    " 0-9, '.', '_' and '-', starting with a letter or"
+                    f" digit{_nearest_name(part)}"
                 )
         return cls(*parts)
 
 
+def _shown(text: str) -> str:
+    """The text as an error shows it: its first characters if it is long."""
+    if len(text) <= _SHOWN_MAX:
+        return repr(text)
+    return f"{text[:_SHOWN_MAX]!r}… ({len(text)} characters)"
+
+
 def _nearest_name(part: str) -> str:
+    if len(part) > _SHOWN_MAX:
+        return ""
     nearest = re.sub(r"[^a-z0-9._-]+", "-", part.lower()).lstrip("._-")[:128]
     return f"; did you mean {nearest!r}?" if nearest else ""
 

@@ -18,9 +18,10 @@ from geolog.cli.signals import heeded
 from geolog.cli.terminal.append_tally import AppendTally, answer_document, with_tally
 from geolog.cli.terminal.output import print_json, show
 from geolog.cli.terminal.progress import Progress
-from geolog.cli.terminal.record_formats import FORMATS, Format, Outgoing, parser_of
+from geolog.cli.terminal.record_formats import FORMATS, Format, parser_of
 from geolog.cli.terminal.standard_input import StandardInput
 from geolog.client.writing.pipeline import AnsweredRun, Pipeline
+from geolog.wire.session.messages import RecordContent
 from topology.errors import GeologError
 
 AckChoice = Literal["none", "received", "durable"]
@@ -292,7 +293,7 @@ class _Pusher:
         self._seq = None if options.writer_id is None else options.first_seq
         self._expect_sequence = options.expect_sequence
 
-    async def push(self, records: Iterator[Outgoing]) -> None:
+    async def push(self, records: Iterator[RecordContent]) -> None:
         """Push all of them."""
         for outgoing in records:
             if not self._pipeline.unanswered_count:

@@ -15,9 +15,10 @@ from geolog.cli.session import Patience, open_log, too_slow
 from geolog.cli.settings.sources import Output
 from geolog.cli.terminal.output import Plain, print_json, show
 from geolog.cli.terminal.progress import Progress
-from geolog.cli.terminal.record_formats import FORMATS, Format, record_document, value_formatter
+from geolog.cli.terminal.record_formats import FORMATS, Format, value_formatter
 from geolog.client.reading.bounds import Bound, parse_bound
 from geolog.client.reading.record import Gap, Record
+from geolog.client.reading.record_documents import record_document
 
 
 @attrs.frozen(kw_only=True)

@@ -16,7 +16,6 @@ from typing import Literal, get_args, get_origin
 
 import attrs
 
-from geolog.cli.settings.nearest import nearest
 from geolog.cli.settings.quantities import (
     format_bytes,
     format_seconds,
@@ -27,6 +26,7 @@ from geolog.cli.settings.quantities import (
 from geolog.cli.settings.settings_file import SettingsFile
 from geolog.transport.seam import Address
 from topology.errors import InvalidArgumentError, InvalidConfigError
+from topology.nearest import nearest
 
 Output = Literal["table", "json", "jsonl"]
 
@@ -100,7 +100,8 @@ ZOOKEEPER = Role(
     "ZooKeeperConfig",
     given=("data_dir", "server_id", "listen", "peers"),
 )
-ROLES = (COMMAND, PLACEMENT, DEMO, STORAGE, ZOOKEEPER)
+PROXY = Role("serve.proxy", "regions.proxy.config", "ProxyConfig", given=("region",))
+ROLES = (COMMAND, PLACEMENT, DEMO, STORAGE, PROXY, ZOOKEEPER)
 
 
 class ValueKind(enum.Enum):

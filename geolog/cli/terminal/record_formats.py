@@ -4,20 +4,21 @@ All three are parsed incrementally, as bytes arrive. `append --format jsonl` acc
 `read -o jsonl` writes, and ignores the old positions.
 """
 
-import base64
-import binascii
 import json
 import struct
-from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from typing import Literal, Protocol
 
-import attrs
-
-from geolog.cli.settings.nearest import nearest
 from geolog.cli.terminal.output import Plain
 from geolog.client.reading.record import Record
-from geolog.wire.limits import INT64_MAX
+from geolog.wire.session.json_records import (
+    RECORD_KEYS,
+    check_keys,
+    content_document,
+    parse_content,
+    parse_object,
+)
+from geolog.wire.session.messages import RecordContent
 from topology.errors import InvalidArgumentError, TooLargeError
 
 Format = Literal["lines", "jsonl", "length-prefixed"]
@@ -28,7 +29,6 @@ LINE_BYTES_MAX = 16 << 20
 
 _LENGTH = struct.Struct(">I")
 
-_TAKEN = {"value", "value_base64", "key", "key_base64", "headers", "transaction_id"}
 _IGNORED = {
     "stream",
     "partition",
@@ -43,24 +43,14 @@ _IGNORED = {
 }
 
 
-@attrs.frozen
-class Outgoing:
-    """Record read from the input, to be appended."""
-
-    value: bytes
-    key: bytes | None = None
-    headers: Mapping[str, bytes] | None = None
-    transaction_id: int | None = None
-
-
 class Parser(Protocol):
     """Turns bytes into records, incrementally."""
 
-    def feed(self, data: bytes) -> Iterator[Outgoing]:
+    def feed(self, data: bytes) -> Iterator[RecordContent]:
         """Yield the records that `data` completes."""
         ...
 
-    def end(self) -> Iterator[Outgoing]:
+    def end(self) -> Iterator[RecordContent]:
         """Yield the last record, if any; InvalidArgumentError if it is cut off."""
         ...
 
@@ -85,7 +75,7 @@ class LineParser:
         self._rest = b""
         self._line_number = 0
 
-    def feed(self, data: bytes) -> Iterator[Outgoing]:
+    def feed(self, data: bytes) -> Iterator[RecordContent]:
         """Yield the records of all complete lines."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest
@@ -96,12 +86,12 @@ class LineParser:
         for line in lines:
             yield from self._one(line)
 
-    def end(self) -> Iterator[Outgoing]:
+    def end(self) -> Iterator[RecordContent]:
         """Yield the record of a last line without a newline."""
         if self._rest:
             yield from self._one(self._rest)
 
-    def _one(self, line: bytes) -> Iterator[Outgoing]:
+    def _one(self, line: bytes) -> Iterator[RecordContent]:
         self._line_number += 1
         outgoing = self._parse(line, self._line_number)
         if outgoing is not None:
@@ -111,7 +101,7 @@ class LineParser:
 class LineFunction(Protocol):
     """Turns one line into a record; None skips it."""
 
-    def __call__(self, line: bytes, line_number: int, /) -> Outgoing | None:
+    def __call__(self, line: bytes, line_number: int, /) -> RecordContent | None:
         """Parse the line."""
         ...
 
@@ -122,7 +112,7 @@ class LengthPrefixedParser:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[Outgoing]:
+    def feed(self, data: bytes) -> Iterator[RecordContent]:
         """Yield all complete records."""
         data, start = self._rest + data, 0
         while len(data) - start >= _LENGTH.size:
@@ -134,11 +124,11 @@ class LengthPrefixedParser:
             end = start + _LENGTH.size + length
             if end > len(data):
                 break
-            yield Outgoing(data[start + _LENGTH.size : end])
+            yield RecordContent(data[start + _LENGTH.size : end])
             start = end
         self._rest = data[start:]
 
-    def end(self) -> Iterator[Outgoing]:
+    def end(self) -> Iterator[RecordContent]:
         """Yield nothing; InvalidArgumentError if a record is cut off."""
         if self._rest:
             raise InvalidArgumentError(
@@ -169,55 +159,6 @@ class RecordFunction(Protocol):
         ...
 
 
-def record_document(record: Record) -> dict[str, Plain]:
-    """Build the JSON document of a record with all its fields, as `read -o jsonl` prints it."""
-    time = datetime.fromtimestamp(record.timestamp_us // 1_000_000, UTC)
-    time = time.replace(microsecond=record.timestamp_us % 1_000_000)
-    head: dict[str, Plain] = {
-        "stream": record.stream,
-        "partition": record.partition,
-        "epoch": record.epoch,
-        "dlsn": str(record.dlsn),
-        "sequence": record.sequence,
-        "transaction_id": record.transaction_id,
-        "timestamp": time.isoformat(timespec="microseconds").replace("+00:00", "Z"),
-    }
-    tail: dict[str, Plain] = {
-        "origin": record.origin,
-        "served_region": record.served_region,
-        "hedged": record.hedged,
-    }
-    return head | _content(record) | tail
-
-
-def _content(record: Record) -> dict[str, Plain]:
-    """Build the fields that the writer gave: key, value and headers."""
-    content: dict[str, Plain] = {}
-    if record.key is None:
-        content["key"] = None
-    else:
-        content |= _as_text("key", record.key)
-    content |= _as_text("value", record.value)
-    content["headers"] = {
-        name: _header_text(value) for name, value in (record.headers or {}).items()
-    }
-    return content
-
-
-def _as_text(name: str, value: bytes | memoryview) -> dict[str, Plain]:
-    try:
-        return {name: str(value, "utf-8")}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}
-
-
-def _header_text(value: bytes) -> Plain:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
-
-
 def _line(record: Record, separator: bytes | None) -> bytes:
     if b"\n" in record.value:
         raise InvalidArgumentError(
@@ -229,7 +170,7 @@ def _line(record: Record, separator: bytes | None) -> bytes:
     return b"".join((record.key, separator, record.value, b"\n"))
 
 
-def _split_key(line: bytes, line_number: int, separator: bytes | None) -> Outgoing:
+def _split_key(line: bytes, line_number: int, separator: bytes | None) -> RecordContent:
     try:
         line.decode()
     except UnicodeDecodeError as error:
@@ -239,101 +180,25 @@ def _split_key(line: bytes, line_number: int, separator: bytes | None) -> Outgoi
             " jsonl"
         ) from error
     if separator is None:
-        return Outgoing(line)
+        return RecordContent(line)
     key, found, value = line.partition(separator)
-    return Outgoing(value, key) if found else Outgoing(line)
+    return RecordContent(value, key) if found else RecordContent(line)
 
 
-def _parse_json(line: bytes, line_number: int) -> Outgoing | None:
+def _parse_json(line: bytes, line_number: int) -> RecordContent | None:
     where = f"line {line_number}"
     if not line.strip():
         return None
-    try:
-        document = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InvalidArgumentError(
-            f"{where} is not valid JSON: {error.msg} at column {error.colno}"
-        ) from error
-    except ValueError as error:  # An integer with thousands of digits.
-        raise InvalidArgumentError(f"{where} is not valid JSON: {error}") from error
-    except RecursionError as error:
-        raise InvalidArgumentError(f"{where} is nested too deeply") from error
-    if not isinstance(document, dict):
-        raise InvalidArgumentError(f"{where} is not a JSON object: {line[:60]!r}")
+    document = parse_object(line, where)
     if "gap" in document:
         raise InvalidArgumentError(
             f"{where} is a gap in the stream it was read from, not a record: remove such lines"
             " if the copy may lack those records"
         )
-    for name in document.keys() - _TAKEN - _IGNORED:
-        raise InvalidArgumentError(
-            f"{where}: unknown key {name!r}; did you mean {nearest(name, _TAKEN)!r}?"
-        )
-    value = _bytes_of(document, "value", where)
-    if value is None:
-        raise InvalidArgumentError(f'{where} has neither "value" nor "value_base64"')
-    transaction_id = document.get("transaction_id")
-    if transaction_id is not None and type(transaction_id) is not int:
-        raise InvalidArgumentError(
-            f"{where}: transaction_id {transaction_id!r} is not an integer"
-        )
-    if transaction_id is not None and not 0 <= transaction_id <= INT64_MAX:
-        raise InvalidArgumentError(
-            f"{where}: transaction_id {transaction_id} is out of range: 0 to {INT64_MAX}"
-        )
-    return Outgoing(
-        value=value,
-        key=_bytes_of(document, "key", where),
-        headers=_headers(document.get("headers"), where),
-        transaction_id=transaction_id,
-    )
+    taken = {name: one for name, one in document.items() if name not in _IGNORED}
+    check_keys(taken, RECORD_KEYS, where)
+    return parse_content(taken, where)
 
 
-def _bytes_of(document: Mapping[str, object], name: str, where: str) -> bytes | None:
-    text, encoded = document.get(name), document.get(f"{name}_base64")
-    if text is not None and encoded is not None:
-        raise InvalidArgumentError(f'{where} has both "{name}" and "{name}_base64"')
-    if encoded is not None:
-        return _from_base64(encoded, f"{where}: {name}_base64")
-    if text is not None and not isinstance(text, str):
-        raise InvalidArgumentError(f"{where}: {name} {text!r} is not a string")
-    return None if text is None else _utf8(text, f"{where}: {name}")
-
-
-def _headers(document: object, where: str) -> Mapping[str, bytes] | None:
-    if document is None or document == {}:
-        return None
-    if not isinstance(document, dict):
-        raise InvalidArgumentError(
-            f"{where}: headers {document!r} is not a JSON object: give"
-            ' {"name": "text", …}, or leave it out'
-        )
-    return {name: _header(value, f"{where}: header {name}") for name, value in document.items()}
-
-
-def _header(value: object, where: str) -> bytes:
-    match value:
-        case str():
-            return _utf8(value, where)
-        case {"base64": str(encoded)}:
-            return _from_base64(encoded, where)
-        case _:
-            raise InvalidArgumentError(
-                f'{where}: {value!r} is neither a string nor {{"base64": "…"}}'
-            )
-
-
-def _utf8(text: str, where: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidArgumentError(f"{where} is not valid Unicode: use base64") from error
-
-
-def _from_base64(text: object, where: str) -> bytes:
-    if not isinstance(text, str):
-        raise InvalidArgumentError(f"{where} {text!r} is not a string")
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise InvalidArgumentError(f"{where} is not valid base64: {error}") from error
+def _content(record: Record) -> dict[str, Plain]:
+    return content_document(record.value, record.key, record.headers)

@@ -12,27 +12,29 @@ from geolog.cli.terminal.record_formats import (
     FORMATS,
     LINE_BYTES_MAX,
     Format,
-    Outgoing,
     parser_of,
-    record_document,
     value_formatter,
 )
 from geolog.client.reading.record import Record, RecordBatch
+from geolog.client.reading.record_documents import record_document
 from geolog.wire.batch import open_batch, seal_batch
+from geolog.wire.session.messages import RecordContent
 from topology.errors import InvalidArgumentError, TooLargeError
 
 
-def parsed(format_: Format, *pieces: bytes, key_separator: str | None = None) -> list[Outgoing]:
+def parsed(
+    format_: Format, *pieces: bytes, key_separator: str | None = None
+) -> list[RecordContent]:
     parser = parser_of(format_, key_separator=key_separator)
     found = [outgoing for piece in pieces for outgoing in parser.feed(piece)]
     return found + list(parser.end())
 
 
-def values(records: Iterable[Outgoing]) -> list[bytes]:
+def values(records: Iterable[RecordContent]) -> list[bytes]:
     return [record.value for record in records]
 
 
-def record_of(outgoing: Outgoing) -> Record:
+def record_of(outgoing: RecordContent) -> Record:
     """Return the record as a reader would deliver it."""
     sealed = seal_batch(
         [outgoing.value],
@@ -64,9 +66,9 @@ def test_each_line_is_a_record_even_the_last_without_a_newline() -> None:
 
 def test_a_key_precedes_the_first_separator() -> None:
     assert parsed("lines", b"k=v=w\nplain\n=v\n", key_separator="=") == [
-        Outgoing(b"v=w", b"k"),
-        Outgoing(b"plain"),
-        Outgoing(b"v", b""),
+        RecordContent(b"v=w", b"k"),
+        RecordContent(b"plain"),
+        RecordContent(b"v", b""),
     ]
 
 
@@ -76,7 +78,9 @@ def test_a_json_line_can_hold_every_field_of_a_record() -> None:
         b'"transaction_id":9}'
     )
 
-    assert parsed("jsonl", line) == [Outgoing(b"\xff\xff", b"k", {"a": b"1", "b": b"\xff"}, 9)]
+    assert parsed("jsonl", line) == [
+        RecordContent(b"\xff\xff", b"k", {"a": b"1", "b": b"\xff"}, 9)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,7 @@ def test_binary_values_are_refused_as_lines() -> None:
 def test_a_value_with_a_newline_is_not_printed_as_a_line() -> None:
     form = value_formatter("lines", key_separator=None)
     with pytest.raises(InvalidArgumentError, match="contains a newline"):
-        form(record_of(Outgoing(b"two\nlines")))
+        form(record_of(RecordContent(b"two\nlines")))
 
 
 def test_a_line_that_is_too_long_is_refused() -> None:
@@ -130,7 +134,7 @@ def test_a_line_that_is_too_long_is_refused() -> None:
 
 
 OUTGOING = st.builds(
-    Outgoing,
+    RecordContent,
     value=st.binary(max_size=20).map(lambda value: value.replace(b"\n", b"")),
     key=st.none() | st.binary(max_size=5),
     headers=st.none() | st.dictionaries(st.text(max_size=3), st.binary(max_size=3), min_size=1),
@@ -139,7 +143,7 @@ OUTGOING = st.builds(
 
 
 @given(OUTGOING)
-def test_append_accepts_the_json_that_read_prints(outgoing: Outgoing) -> None:
+def test_append_accepts_the_json_that_read_prints(outgoing: RecordContent) -> None:
     printed = json.dumps(record_document(record_of(outgoing))).encode()
 
     assert parsed("jsonl", printed) == [outgoing]
@@ -147,7 +151,7 @@ def test_append_accepts_the_json_that_read_prints(outgoing: Outgoing) -> None:
 
 @given(st.sampled_from(FORMATS), st.lists(OUTGOING, max_size=4), st.data())
 def test_bytes_may_arrive_in_any_pieces(
-    format_: Format, outgoing: list[Outgoing], data: st.DataObject
+    format_: Format, outgoing: list[RecordContent], data: st.DataObject
 ) -> None:
     if format_ == "lines":
         outgoing = [attrs.evolve(one, value=one.value.hex().encode()) for one in outgoing]
@@ -159,7 +163,7 @@ def test_bytes_may_arrive_in_any_pieces(
 
 
 def test_a_record_as_json_has_all_its_fields() -> None:
-    record = record_of(Outgoing(b"v", key=b"\xff", headers={"h": b"1"}, transaction_id=5))
+    record = record_of(RecordContent(b"v", key=b"\xff", headers={"h": b"1"}, transaction_id=5))
 
     assert record_document(record) == {
         "stream": "shop/orders",

@@ -1,0 +1,1 @@
+"""PURE: what clients and write proxies say to each other, as values and as text."""

@@ -1,0 +1,130 @@
+"""Paths of a write proxy's endpoint: `/v1/streams/NAMESPACE/NAME/append` and `…/read`."""
+
+import re
+from collections.abc import Mapping
+from typing import Literal
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+import attrs
+
+from geolog.protocol.stream_state import StreamName
+from geolog.wire.limits import INT64_MAX
+from topology.errors import InvalidArgumentError
+from topology.nearest import nearest
+
+_STREAM_PATH = re.compile(r"/v1/streams/([^/]+)/([^/]+)/(append|read)")
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+_APPEND_QUERY = frozenset({"partition", "writer", "redirect"})
+_READ_QUERY = frozenset({"partition", "from", "to", "count", "follow", "credit", "cursor"})
+_FORMS = "/v1/streams/NAMESPACE/NAME/append and /v1/streams/NAMESPACE/NAME/read"
+
+
+class UnknownPathError(InvalidArgumentError):
+    """The path is none of the endpoint's."""
+
+
+@attrs.frozen(kw_only=True)
+class AppendPath:
+    """An append session: of one partition, or of a whole stream."""
+
+    stream: StreamName
+    partition: int | None = None
+    writer: str | None = None
+    redirect: Literal["follow", "forward"] = "follow"
+    """Whether a client goes to the partition's owner itself, or the proxy forwards to it."""
+
+    def text(self) -> str:
+        """The path and query that `parse_path` accepts."""
+        given = {
+            "partition": self.partition,
+            "writer": self.writer,
+            "redirect": None if self.redirect == "follow" else self.redirect,
+        }
+        query = urlencode({name: one for name, one in given.items() if one is not None})
+        path = f"/v1/streams/{self.stream.namespace}/{self.stream.name}/append"
+        return f"{path}?{query}" if query else path
+
+
+@attrs.frozen(kw_only=True)
+class ReadPath:
+    """A read session: a range of one partition, or of a whole stream."""
+
+    stream: StreamName
+    partition: int | None = None
+    start: str = "earliest"
+    stop: str | None = None
+    count: int | None = None
+    is_following: bool = False
+    credit: int | None = None
+    """Records that the client takes before it sends a credit; None for no limit."""
+    cursor: str | None = None
+
+
+def parse_path(target: str) -> AppendPath | ReadPath:
+    """Parse a request's target. UnknownPathError, InvalidArgumentError."""
+    parts = urlsplit(target)
+    found = _STREAM_PATH.fullmatch(parts.path)
+    if found is None:
+        raise UnknownPathError(f"no such path: {parts.path[:200]!r}; the paths are {_FORMS}")
+    stream = StreamName.parse(f"{unquote(found[1])}/{unquote(found[2])}")
+    is_append = found[3] == "append"
+    query = _query(parts.query, _APPEND_QUERY if is_append else _READ_QUERY)
+    partition = _number(query, "partition")
+    if is_append:
+        return AppendPath(
+            stream=stream,
+            partition=partition,
+            writer=query.get("writer"),
+            redirect=_redirect(query),
+        )
+    return ReadPath(
+        stream=stream,
+        partition=partition,
+        start=query.get("from", "earliest"),
+        stop=query.get("to"),
+        count=_number(query, "count"),
+        is_following=_flag(query, "follow"),
+        credit=_number(query, "credit"),
+        cursor=query.get("cursor"),
+    )
+
+
+def _query(text: str, known: frozenset[str]) -> dict[str, str]:
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        if name not in known:
+            raise InvalidArgumentError(
+                f"unknown query parameter {name!r:.60}; did you mean {nearest(name, known)!r}?"
+            )
+        if name in query:
+            raise InvalidArgumentError(f"query parameter {name!r} is given twice")
+        query[name] = value
+    return query
+
+
+def _redirect(query: Mapping[str, str]) -> Literal["follow", "forward"]:
+    found = query.get("redirect", "follow")
+    if found == "follow":
+        return "follow"
+    if found == "forward":
+        return "forward"
+    raise InvalidArgumentError(f"redirect={found!r:.60} is neither follow nor forward")
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not _NUMBER.fullmatch(text) or int(text) > INT64_MAX:
+        raise InvalidArgumentError(
+            f"{name}={text!r:.60} is not a whole number from 0 to {INT64_MAX}"
+        )
+    return int(text)
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    text = query.get(name, "0")
+    if text not in ("0", "1"):
+        raise InvalidArgumentError(f"{name}={text!r:.60} is neither 0 nor 1")
+    return text == "1"
