@@ -54,6 +54,7 @@ from geolog.ledger.repair_reporter import RepairReporter
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach
 from geolog.metadata.seam import Freshness, Metadata
+from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.read_back import BatchReadBack
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.stream_upkeep import StreamUpkeep
@@ -199,6 +200,19 @@ class Log:
     def recovery_progress(self) -> RecoveryProgress:
         """Progress of the recoveries that opening a writer waits for."""
         return self._takeover.progress
+
+    @property
+    def partition_opener(self) -> PartitionOpener:
+        """Opens partitions with this process as their owner."""
+        return PartitionOpener(
+            who=self._who,
+            upkeep=self._upkeep,
+            read_back=BatchReadBack(
+                self._partitions.segments, self._ledgers, self._reader
+            ).read,
+            config=self._config.partition,
+            rng=self._rng,
+        )
 
     @property
     def access(self) -> ClusterAccess:
@@ -509,13 +523,7 @@ class Log:
             config,
             writer_id=writer_id,
             ack=AckLevel(ack),
-            who=self._who,
-            upkeep=self._upkeep,
-            read_back=BatchReadBack(
-                self._partitions.segments, self._ledgers, self._reader
-            ).read,
-            owning=self._config.partition,
-            rng=self._rng,
+            opener=self.partition_opener,
         ) as writer:
             yield writer
 

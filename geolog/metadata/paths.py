@@ -87,6 +87,19 @@ class ClusterPaths:
         return f"{self.nodes_replaced}/{instance}"
 
     @property
+    def proxies_live(self) -> str:
+        """Parent of the write proxies that are up, by proxy id; ephemeral."""
+        return f"{self.root}/proxies"
+
+    def proxy_live(self, proxy_id: str) -> str:
+        """The ephemeral record of one write proxy."""
+        if not _NODE_ID.fullmatch(proxy_id):
+            raise InvalidArgumentError(
+                f"{proxy_id!r} is not a valid proxy id: use 1 to 255 letters, digits, '._:[]-'"
+            )
+        return f"{self.proxies_live}/{proxy_id}"
+
+    @property
     def placement_switches(self) -> str:
         """Current restrictions that operators put on placement."""
         return f"{self.root}/placement"

@@ -1,1 +1,1 @@
-"""Owning a partition: taking it over, batches in order, the next ledger, trimming."""
+"""PartitionOpener a partition: taking it over, batches in order, the next ledger, trimming."""

@@ -1,4 +1,4 @@
-"""Owning partitions while a block lasts: take them over, write them, leave.
+"""PartitionOpener partitions while a block lasts: take them over, write them, leave.
 
 `StreamTakeover` decides; this shell takes the partitions, and starts and ends their writers.
 """

@@ -115,14 +115,21 @@ def _sealed_if_same(known: StreamRecord, found: StreamRecord) -> StreamRecord:
 
 async def run_retention(
     upkeep: StreamUpkeep,
-    names: Sequence[PartitionName],
+    names: Callable[[], Sequence[PartitionName]],
     policy: RetentionPolicy,
     *,
     every_s: float,
 ) -> None:
-    """Apply the retention policy at intervals, until the stream is gone."""
-    watched = [PartitionRetention(name, policy, upkeep.partitions) for name in names]
+    """Apply the retention policy at intervals, until the stream is gone.
+
+    names: the partitions, in order; later calls may add some.
+    """
+    watched: list[PartitionRetention] = []
     while True:
+        watched += [
+            PartitionRetention(name, policy, upkeep.partitions)
+            for name in names()[len(watched) :]
+        ]
         for one in watched:
             try:
                 await upkeep.retain(one)

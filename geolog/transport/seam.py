@@ -5,6 +5,7 @@ above, `geolog.wire`; so is every protocol decision.
 """
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import ClassVar, Protocol
 
 import attrs
@@ -41,6 +42,14 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only processes on the same machine can connect to it."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 class ByteStream(Protocol):

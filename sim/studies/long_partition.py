@@ -20,6 +20,7 @@ from geolog.client.writing.stream_writer import open_stream_writer
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.metadata.documents import seal_document
 from geolog.metadata.seam import Create, Operation
+from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.shown_owners import ShownOwners, open_shown_owners
 from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.partition.takeover import TakenOver, Takeover
@@ -90,11 +91,13 @@ class LongPartition:
                 WriterConfig(),
                 writer_id=None,
                 ack=AckLevel.DURABLE,
-                who="bench",
-                upkeep=self._upkeep(owners, now_us),
-                read_back=_nothing_to_read_back,
-                owning=PartitionConfig(),
-                rng=random.Random(0),
+                opener=PartitionOpener(
+                    who="bench",
+                    upkeep=self._upkeep(owners, now_us),
+                    read_back=_nothing_to_read_back,
+                    config=PartitionConfig(),
+                    rng=random.Random(0),
+                ),
             ) as writer,
         ):
             for number in range(_REAL_RECORDS_COUNT):

@@ -4,6 +4,7 @@ import math
 import os
 import random
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,20 @@ import click
 import trio
 
 from geolog.cli.exits import Exit
-from geolog.cli.invocation import Noun, Verb, examples, named_zookeeper, this_invocation
+from geolog.cli.invocation import (
+    Noun,
+    Verb,
+    examples,
+    named_zookeeper,
+    tell,
+    this_invocation,
+)
 from geolog.cli.settings.sources import (
     PARENT_PIPE_VARIABLE,
+    PROXY,
     STORAGE,
     ZOOKEEPER,
+    Role,
     Setting,
     ValueKind,
     configured,
@@ -26,6 +36,7 @@ from geolog.cli.settings.sources import (
 )
 from geolog.cli.signals import ending_at_signals, ends_in_time
 from geolog.cli.terminal.output import Plain, print_json
+from geolog.transport.seam import Address
 from topology.location import Location
 
 SWITCH_INTERVAL_S = 0.0005
@@ -45,19 +56,23 @@ class Service:
     """Says what a server that does not end is waiting for; empty if unknown."""
 
 
-class StorageVerb(Verb):
-    """Command with an option for each setting of a storage node; options count as flags."""
+def verb_with_settings(role: Role) -> type[Verb]:
+    """A command with an option for each setting of a role; options count as flags."""
 
-    def own_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return its own options, and one for each setting."""
-        *own, help_ = super().own_params(ctx)
-        return [*own, *map(SettingOption, settings_of(STORAGE)), help_]
+    class VerbWithSettings(Verb):
+        def own_params(self, ctx: click.Context) -> list[click.Parameter]:
+            """Return its own options, and one for each setting."""
+            *own, help_ = super().own_params(ctx)
+            settings = [SettingOption(role, setting) for setting in settings_of(role)]
+            return [*own, *settings, help_]
+
+    return VerbWithSettings
 
 
 class SettingOption(click.Option):
-    """Option that sets one setting of a storage node."""
+    """Option that sets one setting of a server."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, role: Role, setting: Setting) -> None:
         def note(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
             if value is not None:
                 ctx.find_root().obj.flags[setting.key] = value
@@ -69,6 +84,7 @@ class SettingOption(click.Option):
             expose_value=False,
             metavar=_METAVARS.get(setting.kind, setting.kind.name),
         )
+        self._role = role
         self._setting = setting
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -82,10 +98,14 @@ class SettingOption(click.Option):
         shown = self._setting.show(self._setting.default)
         shown = shown or _DERIVED_DEFAULTS.get(self._setting.field, "")
         default = f" [default: {shown}]" if shown else ""
-        return record[0], summary_of(STORAGE, self._setting) + default
+        return record[0], summary_of(self._role, self._setting) + default
 
 
-_DERIVED_DEFAULTS = {"advertise": "the listen address", "node_id": "the advertised address"}
+_DERIVED_DEFAULTS = {
+    "advertise": "the listen address",
+    "node_id": "the advertised address",
+    "proxy_id": "the advertised address",
+}
 
 _METAVARS = {
     ValueKind.SECONDS: "TIME",
@@ -149,7 +169,7 @@ def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
 
 
 @command.command(
-    cls=StorageVerb,
+    cls=verb_with_settings(STORAGE),
     epilog=examples(
         "geolog serve storage --data-dir d --location /eu-west/rack-1 --listen 127.0.0.1:4001",
         "geolog serve storage --data-dir /disk1 --data-dir /disk2 --location /eu-west/r2 \\",
@@ -234,6 +254,70 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
                 await trio.sleep_forever()
 
     _run(Service("storage", serve, why_late=lambda: why_late(opened)))
+
+
+@command.command(
+    cls=verb_with_settings(PROXY),
+    epilog=examples(
+        "geolog serve proxy --region eu-west --listen 127.0.0.1:7001",
+        "geolog serve proxy --region eu-west --listen 0.0.0.0:7001 \\",
+        "    --advertise proxy-1.example.net:7001",
+    ),
+)
+def proxy() -> None:
+    """Run a write proxy. --region and --listen are required.
+
+    Clients append and read over WebSockets (docs/PROXY.md). All options are settings, and may
+    come from the environment or the settings file instead; docs/SETTINGS.md describes them in
+    full.
+    """
+    from geolog.metadata.zookeeper import open_zookeeper
+    from geolog.transport.gateway import gateway_of, transport_through
+    from regions.proxy.config import ProxyConfig
+    from regions.proxy.proxy import open_write_proxy
+
+    invocation = this_invocation()
+    decided = invocation.decide(PROXY)
+    region = invocation.config.region
+    if region is None:
+        raise click.UsageError("--region is required: the region that this proxy serves")
+    if any(one.setting.field == "listen" and one.value is None for one in decided):
+        raise click.UsageError("--listen is required (or serve.proxy.listen in the settings)")
+    zookeeper_servers = named_zookeeper(invocation)
+    config = configured(ProxyConfig, decided, region=region)
+    gateway = gateway_of(invocation.config.gateway, region)
+
+    async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
+        async with (
+            open_zookeeper(
+                zookeeper_servers,
+                connect_timeout_s=math.inf,  # It logs what it waits for.
+                gateway=gateway,
+            ) as metadata,
+            open_write_proxy(
+                config,
+                metadata=metadata,
+                transport=transport_through(gateway),
+                cluster=invocation.config.cluster,
+                rng=random.Random(),
+                now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
+            ) as opened,
+        ):
+            _warn_if_open_to_all(opened.address)
+            tell_ready(
+                {"id": opened.proxy_id, "address": str(opened.address), "region": region}
+            )
+            await trio.sleep_forever()
+
+    _run(Service("proxy", serve))
+
+
+def _warn_if_open_to_all(address: Address) -> None:
+    if not address.is_loopback:
+        tell(
+            f"listening on {address} without TLS or tokens: everyone who reaches this address"
+            " can append and read"
+        )
 
 
 @command.command(

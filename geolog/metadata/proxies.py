@@ -1,0 +1,40 @@
+"""The write proxies of a cluster in metadata: those that are up."""
+
+import attrs
+
+from geolog.metadata.documents import open_document
+from geolog.metadata.find_all import find_all
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Metadata, NoNodeError
+from geolog.transport.seam import Address
+
+
+@attrs.frozen(kw_only=True)
+class ProxyRecord:
+    """One write proxy that is up."""
+
+    proxy_id: str
+    region: str
+    address: Address
+    """Where it takes WebSockets."""
+    http: Address | None = None
+    """Where it takes HTTP requests."""
+    owner: str
+    """Its name in the owner records of the partitions that it owns."""
+    is_draining: bool = False
+    """Whether it takes no more partitions."""
+
+
+async def list_live_proxies(metadata: Metadata, cluster: str) -> list[ProxyRecord]:
+    """The proxies that are up, ordered by id."""
+    parent = ClusterPaths(cluster).proxies_live
+    try:
+        paths = [f"{parent}/{name}" for name in await metadata.children(parent)]
+    except NoNodeError:
+        return []
+    records = [
+        open_document(one.data, ProxyRecord, path=path)
+        for path, one in zip(paths, await find_all(metadata, paths), strict=True)
+        if one is not None
+    ]
+    return sorted(records, key=lambda record: record.proxy_id)

@@ -1,0 +1,68 @@
+"""Opens partitions as their owner, for direct writers and for proxies."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import attrs
+
+from geolog.background import open_background
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.partition.owner import OwnedPartitions, open_partition_writers
+from geolog.partition.repeated_batch import ReadBack
+from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
+from geolog.protocol.retention import RetentionPolicy
+from geolog.protocol.stream_state import StreamRecord
+from topology.errors import SealedError
+
+
+@attrs.frozen(kw_only=True)
+class PartitionOpener:
+    """Owns streams or single partitions, and trims records past their retention meanwhile."""
+
+    who: str
+    """The process's name in owner records."""
+    upkeep: StreamUpkeep
+    read_back: ReadBack
+    config: PartitionConfig
+    rng: random.Random
+
+    @asynccontextmanager
+    async def open(
+        self, stream: StreamRecord, number: int | None, *, wants_received: bool
+    ) -> AsyncIterator[OwnedPartitions]:
+        """Own a stream, or one partition of it, while the block lasts.
+
+        SealedError, FencedError, NoSuchStreamError, NotEnoughNodesError.
+        """
+        if stream.is_sealed:
+            raise SealedError(f"{stream.name} is sealed: it takes no more records")
+        policy = RetentionPolicy(
+            retention_s=stream.retention_s, retention_bytes=stream.retention_bytes
+        )
+        async with (
+            open_background() as nursery,
+            open_partition_writers(
+                stream,
+                number,
+                who=self.who,
+                catalog=self.upkeep.catalog,
+                takeover=self.upkeep.takeover,
+                config=self.config,
+                wants_received=wants_received,
+                now_us=self.upkeep.now_us,
+                read_back=self.read_back,
+            ) as owned,
+        ):
+            if not policy.keeps_all:
+                nursery.start_soon(
+                    partial(
+                        run_retention,
+                        self.upkeep,
+                        lambda: [one.name for one in owned.in_order],
+                        policy,
+                        every_s=self.config.retention_every_s,
+                    )
+                )
+            yield owned

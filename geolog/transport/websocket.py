@@ -1,0 +1,217 @@
+"""WebSockets behind the seam `message_socket`, over any connection of the transport seam.
+
+A connection reads in a task of its own, which waits while `_QUEUED_MAX` messages are unread, so
+that TCP holds the other side back. A message above the limit closes the connection with code
+1009.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+import trio
+import trio_websocket
+
+from geolog.background import open_background
+from geolog.transport.message_socket import SocketClosedError
+from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
+
+HANDSHAKE_S = 10.0
+"""Time limit of a handshake, and of a farewell."""
+
+_QUEUED_MAX = 4
+_RECEIVE_BYTES = 64 << 10
+
+
+class _ByteStreamForWebSocket(trio.abc.Stream):
+    """A connection of the transport seam, as the library wants it."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._buffer = bytearray(_RECEIVE_BYTES)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        if data:
+            try:
+                await self._stream.send([data])
+            except ConnectionFailedError as error:
+                raise trio.BrokenResourceError(str(error)) from error
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        buffer = self._buffer if max_bytes is None else memoryview(self._buffer)[:max_bytes]
+        try:
+            count = await self._stream.receive_into(buffer)
+        except ConnectionFailedError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+        return bytes(self._buffer[:count])
+
+    async def aclose(self) -> None:
+        self._stream.close()
+        await trio.lowlevel.checkpoint()
+
+
+class WebSocket:
+    """A `MessageSocket` over a WebSocket connection."""
+
+    def __init__(self, connection: trio_websocket.WebSocketConnection) -> None:
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"WebSocket({self._connection})"
+
+    @property
+    def subprotocol(self) -> str | None:
+        """The subprotocol that the server chose."""
+        return self._connection.subprotocol
+
+    async def receive(self) -> str | bytes:
+        """The next message. SocketClosedError."""
+        try:
+            return await self._connection.get_message()
+        except trio_websocket.ConnectionClosed as error:
+            raise _closed(error) from error
+
+    async def send(self, message: str | bytes) -> None:
+        """Send a message; waits while the other side does not read. SocketClosedError."""
+        try:
+            await self._connection.send_message(message)
+        except trio_websocket.ConnectionClosed as error:
+            raise _closed(error) from error
+
+    async def close(self, close_code: int, reason: str = "") -> None:
+        """Say why, and close; later calls do nothing."""
+        with trio.move_on_after(HANDSHAKE_S):
+            await self._connection.aclose(
+                close_code, reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+            )
+
+
+_REASON_BYTES_MAX = 123
+"""A control frame has at most 125 bytes, two of them for the code."""
+
+
+def _closed(error: trio_websocket.ConnectionClosed) -> SocketClosedError:
+    reason = error.reason
+    return (
+        SocketClosedError(None, "")
+        if reason is None
+        else SocketClosedError(reason.code, reason.reason or "")
+    )
+
+
+@asynccontextmanager
+async def open_websocket(
+    transport: Transport,
+    address: Address,
+    target: str,
+    *,
+    subprotocols: Sequence[str],
+    message_bytes_max: int,
+) -> AsyncIterator[WebSocket]:
+    """Connect to a server, for the length of the block.
+
+    target: path and query. ConnectionFailedError if there is no connection, or the server
+    refuses the handshake.
+    """
+    try:
+        async with open_background() as nursery:
+            connection = await _connected(
+                nursery, transport, address, target, subprotocols, message_bytes_max
+            )
+            try:
+                yield WebSocket(connection)
+            finally:
+                with trio.move_on_after(HANDSHAKE_S, shield=True):
+                    await connection.aclose()
+    except trio_websocket.ConnectionRejected as error:  # By its reader's task.
+        body = (error.body or b"").decode(errors="replace").strip()
+        raise ConnectionFailedError(
+            f"{address} refused a WebSocket with status {error.status_code}: {body}"
+        ) from error
+
+
+async def _connected(
+    nursery: trio.Nursery,
+    transport: Transport,
+    address: Address,
+    target: str,
+    subprotocols: Sequence[str],
+    message_bytes_max: int,
+) -> trio_websocket.WebSocketConnection:
+    stream = _ByteStreamForWebSocket(await transport.connect(address))
+    try:
+        with trio.fail_after(HANDSHAKE_S):
+            return await trio_websocket.wrap_client_stream(
+                nursery,
+                # The library takes any stream, whatever its annotation says.
+                cast("trio.SocketStream", stream),
+                str(address),
+                target,
+                subprotocols=subprotocols,
+                message_queue_size=_QUEUED_MAX,
+                max_message_size=message_bytes_max,
+                receive_buffer_size=_RECEIVE_BYTES,
+            )
+    except (trio_websocket.ConnectionClosed, trio.TooSlowError) as error:
+        await stream.aclose()
+        raise ConnectionFailedError(f"{address} did not open a WebSocket: {error!r}") from error
+
+
+async def serve_websocket(
+    stream: ByteStream,
+    choose: Callable[[Sequence[str]], str | None],
+    handle: Callable[[WebSocket, str], Awaitable[None]],
+    *,
+    refusal: str,
+    message_bytes_max: int,
+) -> None:
+    """Serve one connection until it or `handle` ends.
+
+    choose: picks a subprotocol from those offered; None refuses the handshake with 400 and the
+    text `refusal`. handle: gets the socket, and the request's path and query.
+    """
+    adapter = _ByteStreamForWebSocket(stream)
+    async with open_background() as nursery:
+        opened = await _accepted(nursery, adapter, choose, refusal, message_bytes_max)
+        if opened is not None:
+            connection, target = opened
+            try:
+                await handle(WebSocket(connection), target)
+            finally:
+                with trio.move_on_after(HANDSHAKE_S, shield=True):
+                    await connection.aclose()
+
+
+async def _accepted(
+    nursery: trio.Nursery,
+    stream: _ByteStreamForWebSocket,
+    choose: Callable[[Sequence[str]], str | None],
+    refusal: str,
+    message_bytes_max: int,
+) -> tuple[trio_websocket.WebSocketConnection, str] | None:
+    """The connection after its handshake, and its path; None if there is none."""
+    try:
+        with trio.fail_after(HANDSHAKE_S):
+            request = await trio_websocket.wrap_server_stream(
+                nursery,
+                stream,
+                message_queue_size=_QUEUED_MAX,
+                max_message_size=message_bytes_max,
+                receive_buffer_size=_RECEIVE_BYTES,
+            )
+            offered = request.proposed_subprotocols
+            chosen = choose(offered)
+            if chosen is None:
+                await request.reject(400, body=refusal.encode())
+                return None
+            accepted = await request.accept(subprotocol=chosen if offered else None)
+            return accepted, request.path
+    except (
+        trio_websocket.HandshakeError,
+        trio_websocket.ConnectionClosed,
+        trio.TooSlowError,
+    ):
+        return None

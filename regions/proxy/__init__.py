@@ -1,0 +1,1 @@
+"""Write proxies: they own partitions, and append and read on behalf of clients."""

@@ -1,0 +1,309 @@
+"""A session that appends to one partition: frames in, answers out in the same order.
+
+Theory of operation. One task takes frames in and hands their records to a writer, which shares
+the partition's owner with all other sessions. The other sends the answers, in the order of the
+frames. The first stops taking frames while `credit_bytes` are unanswered, so a client that does
+not read its answers is held back, and the proxy's memory is bounded.
+
+A frame that is no message, or an append that is refused, is answered like any other, and the
+session goes on. It ends when its partition is owned elsewhere: a last frame, without an id,
+says where.
+"""
+
+from collections import deque
+from contextlib import AsyncExitStack, suppress
+
+import attrs
+import trio
+
+from geolog.background import open_background
+from geolog.client.writing.partition_batcher import WriterConfig
+from geolog.client.writing.record_fields import RecordFields, size_of
+from geolog.client.writing.writer import Writer, open_linger
+from geolog.client.writing.writer_pending import AckLevel, Pending, Receipt
+from geolog.client.writing.writer_session import open_session
+from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.append_failure import told_as_unknown
+from geolog.protocol.stream_state import StreamRecord
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.wire.session.codes import CLOSE_RESTART
+from geolog.wire.session.json_frames import BadFrameError, decode, encode
+from geolog.wire.session.messages import (
+    Ack,
+    AckPosition,
+    AppendId,
+    AppendRequest,
+    Credit,
+    ErrorAnswer,
+    Goaway,
+    SessionHello,
+)
+from regions.proxy.session_host import SessionHost, failure_of
+from topology.errors import GeologError, InvalidArgumentError, UnavailableError
+
+UNANSWERED_MAX = 10_000
+"""Frames that a session may have unanswered, whatever their size."""
+
+GOAWAY_S = 1.0
+"""How long a client may take to leave a draining proxy by itself."""
+
+WRITERS_MAX = 64
+"""Named writers on one session."""
+
+
+@attrs.define(eq=False)
+class _Unanswered:
+    """A frame that was taken in, and what its answer needs."""
+
+    append: AppendRequest | None
+    size_bytes: int
+    pendings: list[Pending] = attrs.field(factory=list)
+    error: GeologError | None = None
+    id: AppendId | None = None
+
+
+class AppendSession:
+    """One session over one socket. `run` serves it."""
+
+    def __init__(
+        self,
+        socket: MessageSocket,
+        host: SessionHost,
+        stream: StreamRecord,
+        owner: PartitionWriter,
+        *,
+        is_whole: bool,
+        writer_id: str | None,
+    ) -> None:
+        """`is_whole`: whether the client named the stream, which has this one partition."""
+        self._socket = socket
+        self._host = host
+        self._stream = stream
+        self._owner = owner
+        self._is_whole = is_whole
+        self._writer_id = writer_id
+        self._writers: dict[str | None, Writer] = {}
+        self._epochs: dict[str, int] = {}
+        self._unanswered: deque[_Unanswered] = deque()
+        self._unanswered_bytes = 0
+        self._changed = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"AppendSession({self._owner.name}, {len(self._unanswered)} unanswered)"
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def run(self) -> None:
+        """Serve until the client leaves, the partition moves, or the proxy drains."""
+        async with open_background() as nursery, AsyncExitStack() as stack:
+            writer_epoch, writer_seq = await self._open_first(stack)
+            await self._send(
+                SessionHello(
+                    session=self._host.new_session_id(),
+                    region=self._host.config.region,
+                    owner=self._owner.owner.owner,
+                    epoch=self._owner.epoch,
+                    writer_epoch=writer_epoch,
+                    writer_seq=writer_seq,
+                    max_frame_bytes=self._host.config.frame_bytes_max,
+                    credit_bytes=self._host.config.credit_bytes,
+                )
+            )
+            nursery.start_soon(self._watch_drain)
+            nursery.start_soon(self._answer_all)
+            with suppress(SocketClosedError):
+                # This task owns the writers, so it is the one that opens them.
+                await self._take_frames(stack)
+
+    async def _send(self, message: SessionHello | Ack | ErrorAnswer | Goaway) -> None:
+        await self._socket.send(encode(message))
+
+    # Writers.
+
+    async def _open_first(self, stack: AsyncExitStack) -> tuple[int | None, int | None]:
+        writer = await self._writer_of(stack, self._writer_id)
+        if self._writer_id is None:
+            return None, None
+        return self._epochs[self._writer_id], writer.seq_highest
+
+    async def _writer_of(self, stack: AsyncExitStack, writer_id: str | None) -> Writer:
+        writer = self._writers.get(writer_id)
+        if writer is None:
+            if len(self._writers) >= WRITERS_MAX:
+                raise InvalidArgumentError(
+                    f"this session has {WRITERS_MAX} writers already: open another session"
+                )
+            writer = self._writers[writer_id] = await stack.enter_async_context(
+                open_linger(await self._new_writer(writer_id))
+            )
+        return writer
+
+    async def _new_writer(self, writer_id: str | None) -> Writer:
+        session = None
+        if writer_id is not None:
+            session = await open_session(
+                writer_id,
+                [self._owner],
+                is_whole=self._is_whole,
+                count_partitions=self._count_partitions,
+                rng=self._host.rng,
+            )
+            self._epochs[writer_id] = session.epoch
+        return Writer(
+            [self._owner],
+            WriterConfig(
+                linger_s=self._host.config.linger_s,
+                in_flight_bytes=max(2 * self._host.config.credit_bytes, 32 << 20),
+            ),
+            session=session,
+            ack=AckLevel.DURABLE,
+            home_epoch=self._stream.home_epoch,
+            now_us=self._host.now_us,
+        )
+
+    async def _count_partitions(self) -> int:
+        latest = await self._host.opener.upkeep.catalog.read_same_latest(self._stream)
+        if latest.partitions > 1:
+            raise UnavailableError(
+                f"{self._stream.name} has {latest.partitions} partitions now: open a new"
+                " session"
+            )
+        return latest.partitions
+
+    # Frames in.
+
+    async def _take_frames(self, stack: AsyncExitStack) -> None:
+        """Take frames in until the client leaves: SocketClosedError."""
+        while True:
+            await self._wait_credit()
+            await self._take(stack, await self._socket.receive())
+
+    async def _wait_credit(self) -> None:
+        while (
+            self._unanswered_bytes >= self._host.config.credit_bytes
+            or len(self._unanswered) >= UNANSWERED_MAX
+        ):
+            await self._changed.wait()
+
+    async def _take(self, stack: AsyncExitStack, frame: str | bytes) -> None:
+        taken = _Unanswered(None, len(frame))
+        try:
+            if not isinstance(frame, str):
+                raise InvalidArgumentError("binary frames are not part of geolog.v1.json")
+            message = decode(frame)
+            if isinstance(message, Credit):
+                raise InvalidArgumentError("credits are for reads; this session appends")
+            taken.append, taken.id = message, message.id
+            await self._append(stack, message, taken)
+        except BadFrameError as error:
+            taken.error, taken.id = error, error.id
+        except GeologError as error:
+            taken.error = error
+        self._unanswered.append(taken)
+        self._unanswered_bytes += taken.size_bytes
+        self._tell_change()
+
+    async def _append(
+        self, stack: AsyncExitStack, append: AppendRequest, taken: _Unanswered
+    ) -> None:
+        """Hand the records to the writer; none of them if one can be refused at once."""
+        writer_id = append.writer if append.writer is not None else self._writer_id
+        if append.seq is not None and writer_id is None:
+            raise InvalidArgumentError("seq needs a writer: name it in the frame or the path")
+        writer = await self._writer_of(stack, writer_id)
+        wanted = [
+            RecordFields(
+                value=record.value,
+                key=record.key,
+                headers=record.headers,
+                transaction_id=record.transaction_id,
+                seq=None if append.seq is None else append.seq + place,
+                expect_sequence=append.expect_sequence if place == 0 else None,
+            )
+            for place, record in enumerate(append.records)
+        ]
+        for fields in wanted:
+            size_of(fields)  # Raises what can be known of each record at once.
+        for fields in wanted:
+            taken.pendings.append(await _taken_in(writer, fields))
+
+    # Answers out.
+
+    async def _answer_all(self) -> None:
+        """Answer frames in order. Raises why the partition is lost, once all are answered."""
+        while True:
+            while not self._unanswered:
+                await self._changed.wait()
+            unanswered = self._unanswered[0]
+            answer = await self._answer_of(unanswered)
+            self._unanswered.popleft()
+            self._unanswered_bytes -= unanswered.size_bytes
+            self._tell_change()
+            await self._send(answer)
+            if self._owner.failure is not None and not self._unanswered:
+                raise await self._host.why_lost(self._owner)
+
+    async def _answer_of(self, unanswered: _Unanswered) -> Ack | ErrorAnswer:
+        try:
+            receipts = await _receipts_of(unanswered)
+        except GeologError as error:
+            return failure_of(error, unanswered.id)
+        append = unanswered.append
+        assert append is not None
+        return Ack(
+            id=append.id,
+            positions=tuple(_position(one) for one in receipts),
+            is_list=append.is_list,
+            provisional=any(one.provisional for one in receipts),
+        )
+
+    async def _watch_drain(self) -> None:
+        """Ask the client to go when the proxy drains, and then leave in any case.
+
+        A client that goes by itself, once it has its answers, has none that is unknown.
+        """
+        await self._host.draining.wait()
+        await self._send(Goaway())
+        await trio.sleep(GOAWAY_S)
+        while self._unanswered:
+            await self._changed.wait()
+        await self._socket.close(CLOSE_RESTART, "the proxy is going away")
+
+
+async def _taken_in(writer: Writer, fields: RecordFields) -> Pending:
+    """Hand one record to the writer once there is room for it."""
+    while True:
+        try:
+            return writer.append_fields_nowait(fields)
+        except trio.WouldBlock:
+            await writer.wait_writable()
+
+
+async def _receipts_of(unanswered: _Unanswered) -> list[Receipt]:
+    """The receipts of all records. An error tells how many others are in the log."""
+    receipts: list[Receipt] = []
+    error: GeologError | None = None
+    for one in unanswered.pendings:
+        try:
+            receipts.append(await one.wait())
+        except GeologError as failure:
+            error = error or failure
+    error = error or unanswered.error
+    if error is None:
+        return receipts
+    if not receipts or unanswered.append is None:
+        raise error
+    count = len(unanswered.append.records)
+    raise told_as_unknown(error, f"{error}; {len(receipts)} of {count} records were appended")
+
+
+def _position(receipt: Receipt) -> AckPosition:
+    return AckPosition(
+        dlsn=receipt.dlsn,
+        epoch=receipt.epoch,
+        sequence=receipt.sequence,
+        partition=receipt.partition,
+        duplicate=receipt.duplicate,
+    )

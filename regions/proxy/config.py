@@ -1,0 +1,52 @@
+"""Settings of a write proxy."""
+
+import attrs
+
+from geolog.transport.seam import Address
+from geolog.wire.limits import RECORD_BYTES_MAX
+from topology.errors import InvalidConfigError
+
+
+@attrs.frozen(kw_only=True)
+class ProxyConfig:
+    """Limits and location of one write proxy. All values are in seconds and bytes."""
+
+    region: str
+    """Region of the proxy. It reads from the nodes there if it can."""
+
+    listen: Address
+    """Address to take WebSockets on; port 0 picks a free port."""
+
+    advertise: Address | None = None
+    """Address at which clients and other proxies reach it. If unset, the listen address."""
+
+    proxy_id: str | None = None
+    """Name of the proxy in the cluster. If unset, the advertised address."""
+
+    connections_max: int = 10_000
+    """Connections at the same time; further ones wait to be accepted."""
+
+    frame_bytes_max: int = 8 << 20
+    """Largest message that a client may send."""
+
+    credit_bytes: int = 8 << 20
+    """Bytes of appends that a session may have unanswered; beyond it, the proxy reads no more
+    from that session until some are answered."""
+
+    linger_s: float = 0.001
+    """How long records of a session wait for more while others are in flight."""
+
+    idle_release_s: float = 600.0
+    """Give up a partition that nobody has appended to for this long."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.frame_bytes_max < RECORD_BYTES_MAX:
+            raise InvalidConfigError(
+                f"frame_bytes_max is {self.frame_bytes_max}; a record may have"
+                f" {RECORD_BYTES_MAX} bytes"
+            )
+        for name in ("connections_max", "credit_bytes", "idle_release_s"):
+            if getattr(self, name) <= 0:
+                raise InvalidConfigError(f"{name} is {getattr(self, name)}; it must be > 0")
+        if self.linger_s < 0:
+            raise InvalidConfigError(f"linger_s is {self.linger_s}; it must be >= 0")

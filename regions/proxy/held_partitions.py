@@ -1,0 +1,185 @@
+"""The partitions that a proxy owns: taken at the first append, given up when long idle."""
+
+import logging
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import assert_never
+
+import attrs
+import trio
+
+from geolog.background import open_background
+from geolog.metadata.proxies import list_live_proxies
+from geolog.metadata.seam import Metadata
+from geolog.partition.partition_opener import PartitionOpener
+from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.transport.seam import Address
+from regions.proxy.protocol.ownership import PlaceOfAppends, place_of_appends
+from topology.errors import FencedError, GeologError
+
+_log = logging.getLogger(__name__)
+
+_LOOKS_PER_IDLE_TIME = 10
+
+
+class MovedError(GeologError):
+    """Another proxy owns the partition: send the same request there."""
+
+    code = 302
+    retriable = True
+
+    def __init__(self, name: PartitionName, proxy_id: str, address: Address) -> None:
+        super().__init__(f"proxy {proxy_id} at {address} owns {name}")
+        self.address = address
+
+
+@attrs.define(eq=False)
+class _Held:
+    """A partition that this proxy owns, or is about to own."""
+
+    stream: StreamRecord
+    name: PartitionName
+    opened: trio.Event = attrs.field(factory=trio.Event)
+    """Set when there is a writer, or an error."""
+    writer: PartitionWriter | None = None
+    error: GeologError | None = None
+    users_count: int = 0
+    idle_since_s: float = math.inf
+    to_end: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is being opened, or takes appends."""
+        return self.error is None and (self.writer is None or self.writer.failure is None)
+
+
+class HeldPartitions:
+    """Opens and closes the writers of partitions; sessions share them."""
+
+    def __init__(
+        self,
+        *,
+        metadata: Metadata,
+        cluster: str,
+        opener: PartitionOpener,
+        idle_release_s: float,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._metadata = metadata
+        self._cluster = cluster
+        self._owners = opener.upkeep.partitions.owners
+        self._opener = opener
+        self._idle_release_s = idle_release_s
+        self._nursery = nursery
+        self._held: dict[PartitionName, _Held] = {}
+        self._changed = trio.Event()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @asynccontextmanager
+    async def use(self, stream: StreamRecord, number: int) -> AsyncIterator[PartitionWriter]:
+        """The writer of a partition, for the length of the block; it may fail meanwhile.
+
+        MovedError if another proxy owns the partition, FencedError if another process does.
+        """
+        held = await self._find_or_open(stream, stream.partition(number))
+        held.users_count += 1
+        try:
+            await held.opened.wait()
+            if held.error is not None:
+                raise held.error
+            assert held.writer is not None
+            yield held.writer
+        finally:
+            held.users_count -= 1
+            held.idle_since_s = trio.current_time()
+
+    async def _find_or_open(self, stream: StreamRecord, name: PartitionName) -> _Held:
+        held = self._held.get(name)
+        if held is None or not held.is_usable:
+            await self.check_place(name)
+            held = self._held.get(name)  # Another session may have been faster.
+        if held is None or not held.is_usable:
+            held = self._held[name] = _Held(stream, name)
+            self._nursery.start_soon(self._hold, held, name=f"owner of {name}")
+        return held
+
+    async def check_place(self, name: PartitionName) -> None:
+        """Raise the error of appends that are not for this proxy."""
+        owner = (await self._owners.read_latest(name)).record
+        proxies = {
+            each.owner: each for each in await list_live_proxies(self._metadata, self._cluster)
+        }
+        place = place_of_appends(
+            owner,
+            is_alive=await self._owners.is_owner_alive(owner),
+            presence=self._opener.upkeep.takeover.owners.presence,
+            proxies=proxies.keys(),
+        )
+        match place:
+            case PlaceOfAppends.HERE:
+                return
+            case PlaceOfAppends.AT_OWNER:
+                proxy = proxies[owner.owner]
+                raise MovedError(name, proxy.proxy_id, proxy.address)
+            case PlaceOfAppends.NOWHERE:
+                raise FencedError(
+                    f"{owner.owner} writes {name} directly: append there, or end it, and send"
+                    " again"
+                )
+            case _:
+                assert_never(place)
+
+    async def _hold(self, held: _Held) -> None:
+        """Own the partition until it fails, or is given up."""
+        try:
+            async with self._opener.open(
+                held.stream, held.name.number, wants_received=False
+            ) as owned:
+                held.writer = owned.in_order[0]
+                held.idle_since_s = trio.current_time()
+                held.opened.set()
+                _log.info("%s: owned, epoch %d", held.name, held.writer.epoch)
+                await self._wait_end(held, held.writer)
+        except GeologError as error:
+            held.error = error
+            _log.info("%s: not owned any more: %s", held.name, error)
+        finally:
+            held.opened.set()
+            if self._held.get(held.name) is held:
+                del self._held[held.name]
+            changed, self._changed = self._changed, trio.Event()
+            changed.set()
+
+    async def _wait_end(self, held: _Held, writer: PartitionWriter) -> None:
+        async with open_background() as nursery:
+
+            async def end_when_failed() -> None:
+                await writer.wait_failed()
+                held.to_end.set()
+
+            nursery.start_soon(end_when_failed)
+            await held.to_end.wait()
+
+    async def run_release(self) -> None:
+        """Give up partitions that are long idle; never returns."""
+        while True:
+            await trio.sleep(self._idle_release_s / _LOOKS_PER_IDLE_TIME)
+            oldest_s = trio.current_time() - self._idle_release_s
+            for held in list(self._held.values()):
+                if not held.users_count and held.idle_since_s <= oldest_s:
+                    held.to_end.set()
+
+    async def give_up_all(self) -> None:
+        """Give up all partitions; return when their ledgers are closed."""
+        while self._held:
+            for held in self._held.values():
+                held.to_end.set()
+            await self.wait_changed()
+
+    async def wait_changed(self) -> None:
+        """Wait until a partition was given up, or lost."""
+        await self._changed.wait()

@@ -1,0 +1,1 @@
+"""PURE: decisions of a write proxy."""

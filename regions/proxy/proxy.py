@@ -1,0 +1,95 @@
+"""One write proxy: its endpoint, its partitions, its record in metadata."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from geolog.background import open_background
+from geolog.client.connect import open_log
+from geolog.metadata.proxies import ProxyRecord
+from geolog.metadata.seam import Metadata
+from geolog.transport.seam import Address, Transport
+from regions.proxy.config import ProxyConfig
+from regions.proxy.endpoint import Endpoint
+from regions.proxy.held_partitions import HeldPartitions
+from regions.proxy.registration import ProxyRegistration
+from regions.proxy.session_host import SessionHost
+
+_DRAIN_S = 5.0
+"""How long sessions may take to get their last answers when the proxy ends."""
+
+
+@attrs.frozen
+class WriteProxy:
+    """A proxy that serves."""
+
+    proxy_id: str
+    address: Address
+    endpoint: Endpoint
+    held: HeldPartitions
+
+
+@asynccontextmanager
+async def open_write_proxy(
+    config: ProxyConfig,
+    *,
+    metadata: Metadata,
+    transport: Transport,
+    cluster: str,
+    rng: random.Random,
+    now_us: Callable[[], int],
+) -> AsyncIterator[WriteProxy]:
+    """Serve while the block lasts. A block that ends lets its sessions get their answers."""
+    listener = await transport.listen(config.listen)
+    address = config.advertise or listener.address
+    proxy_id = config.proxy_id or str(address)
+    who = f"proxy {proxy_id} in {config.region}"
+    record = ProxyRecord(proxy_id=proxy_id, region=config.region, address=address, owner=who)
+    registration = ProxyRegistration(metadata, cluster, record)
+    try:
+        async with (
+            open_log(
+                metadata=metadata,
+                transport=transport,
+                cluster=cluster,
+                region=config.region,
+                who=who,
+                rng=rng,
+                now_us=now_us,
+            ) as log,
+            open_background() as partitions,
+            open_background() as nursery,
+        ):
+            held = HeldPartitions(
+                metadata=metadata,
+                cluster=cluster,
+                opener=log.partition_opener,
+                idle_release_s=config.idle_release_s,
+                nursery=partitions,
+            )
+            host = SessionHost(
+                config=config,
+                log=log,
+                opener=log.partition_opener,
+                held=held,
+                rng=rng,
+                now_us=now_us,
+            )
+            endpoint = Endpoint(listener, host, nursery)
+            nursery.start_soon(registration.run)
+            nursery.start_soon(endpoint.run)
+            nursery.start_soon(held.run_release)
+            await registration.is_registered.wait()
+            try:
+                yield WriteProxy(proxy_id, address, endpoint, held)
+            finally:
+                with trio.move_on_after(_DRAIN_S, shield=True):
+                    await registration.leave()
+                    host.draining.set()
+                    await endpoint.wait_idle()
+                    await held.give_up_all()
+    finally:
+        listener.close()

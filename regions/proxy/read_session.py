@@ -1,0 +1,114 @@
+"""A session that reads a stream: records and gaps out, as far as the client's credit goes."""
+
+import trio
+
+from geolog.background import open_background
+from geolog.client.log import Log
+from geolog.client.reading.bounds import parse_bound
+from geolog.client.reading.record import Gap
+from geolog.client.reading.record_documents import gap_document, record_document
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.wire.session.codes import CLOSE_NORMAL, CLOSE_RESTART, close_code
+from geolog.wire.session.json_frames import decode, encode, encode_read
+from geolog.wire.session.messages import AppendRequest, Goaway, ReadEnd, SessionHello
+from geolog.wire.session.paths import ReadPath
+from regions.proxy.session_host import SessionHost, failure_of
+from topology.errors import GeologError, InvalidArgumentError
+
+
+class ReadSession:
+    """One session over one socket. `run` serves it."""
+
+    def __init__(self, socket: MessageSocket, host: SessionHost, path: ReadPath) -> None:
+        self._socket = socket
+        self._host = host
+        self._path = path
+        self._credit = path.credit
+        self._has_credit = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"ReadSession({self._path.stream}, credit {self._credit})"
+
+    async def run(self) -> None:
+        """Send the range; then say that it ended, and close."""
+        path = self._path
+        name = str(path.stream) if path.partition is None else f"{path.stream}#{path.partition}"
+        await self._socket.send(
+            encode(
+                SessionHello(
+                    session=self._host.new_session_id(),
+                    region=self._host.config.region,
+                    owner=None,
+                    epoch=None,
+                    writer_epoch=None,
+                    writer_seq=None,
+                    max_frame_bytes=self._host.config.frame_bytes_max,
+                    credit_bytes=self._host.config.credit_bytes,
+                )
+            )
+        )
+        async with open_background() as nursery:
+            nursery.start_soon(self._take_frames, nursery.cancel_scope)
+            nursery.start_soon(self._watch_drain, nursery.cancel_scope)
+            await self._send_range(self._host.log, name)
+            await self._socket.send(encode(ReadEnd()))
+            await self._socket.close(CLOSE_NORMAL)
+
+    async def _send_range(self, log: Log, name: str) -> None:
+        path = self._path
+        left = path.count
+        async with log.open_reader(
+            name,
+            start=parse_bound(path.start, now_us=self._host.now_us),
+            stop=None
+            if path.stop is None
+            else parse_bound(path.stop, now_us=self._host.now_us),
+            follow=path.is_following,
+        ) as reader:
+            if left == 0:
+                return
+            async for item in reader.items():
+                if isinstance(item, Gap):
+                    await self._socket.send(encode_read("gap", gap_document(item)))
+                    continue
+                await self._spend_credit()
+                await self._socket.send(encode_read("record", record_document(item)))
+                if left is not None:
+                    left -= 1
+                    if not left:
+                        return
+
+    async def _spend_credit(self) -> None:
+        if self._credit is None:
+            return
+        while not self._credit:
+            self._has_credit = trio.Event()
+            await self._has_credit.wait()
+        self._credit -= 1
+
+    async def _take_frames(self, scope: trio.CancelScope) -> None:
+        try:
+            while True:
+                self._take(await self._socket.receive())
+        except SocketClosedError:
+            scope.cancel(reason="the client has left")
+        except GeologError as error:
+            failure = failure_of(error, None)
+            await self._socket.send(encode(failure))
+            await self._socket.close(close_code(failure.code), failure.error)
+            scope.cancel(reason="the client sent what is no message")
+
+    def _take(self, frame: str | bytes) -> None:
+        if not isinstance(frame, str):
+            raise InvalidArgumentError("binary frames are not part of geolog.v1.json")
+        message = decode(frame)
+        if isinstance(message, AppendRequest):
+            raise InvalidArgumentError("appends need an append path; this session reads")
+        self._credit = (self._credit or 0) + message.records
+        self._has_credit.set()
+
+    async def _watch_drain(self, scope: trio.CancelScope) -> None:
+        await self._host.draining.wait()
+        await self._socket.send(encode(Goaway()))
+        await self._socket.close(CLOSE_RESTART, "the proxy is going away")
+        scope.cancel(reason="the proxy is going away")

@@ -1,0 +1,69 @@
+"""State that the sessions of one proxy share."""
+
+import random
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from geolog.client.log import Log
+from geolog.partition.partition_opener import PartitionOpener
+from geolog.partition.partition_writer import PartitionWriter
+from geolog.transport.seam import Address
+from geolog.wire.session.codes import Code
+from geolog.wire.session.messages import AppendId, ErrorAnswer
+from regions.proxy.config import ProxyConfig
+from regions.proxy.held_partitions import HeldPartitions, MovedError
+from topology.errors import GeologError
+
+_SESSION_ID_BITS = 64
+
+
+@attrs.frozen(kw_only=True)
+class SessionHost:
+    """The proxy, as its sessions see it."""
+
+    config: ProxyConfig
+    log: Log
+    opener: PartitionOpener
+    held: HeldPartitions
+    rng: random.Random
+    now_us: Callable[[], int]
+    draining: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the proxy takes no more appends."""
+
+    def new_session_id(self) -> str:
+        """A random id, which names the session in logs."""
+        return f"{self.rng.getrandbits(_SESSION_ID_BITS):016x}"
+
+    async def why_lost(self, owner: PartitionWriter) -> GeologError:
+        """Why this proxy cannot append to the partition any more, and who can."""
+        assert owner.failure is not None, f"{owner.name} is not lost"
+        try:
+            await self.held.check_place(owner.name)
+        except GeologError as error:
+            return (
+                owner.failure
+                if error.retriable and not isinstance(error, MovedError)
+                else error
+            )
+        return owner.failure
+
+
+def failure_of(
+    error: GeologError, id_: AppendId | None, *, location: str | None = None
+) -> ErrorAnswer:
+    """The answer that tells a client of an error, and where to go instead."""
+    return ErrorAnswer(
+        id=id_,
+        code=Code.MOVED if location is not None else error.code,
+        error=str(error),
+        outcome=error.outcome,
+        retriable=error.retriable or location is not None,
+        location=location,
+    )
+
+
+def location_of(address: Address, target: str) -> str:
+    """The same path and query at another proxy."""
+    return f"ws://{address}{target}"

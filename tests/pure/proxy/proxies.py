@@ -1,0 +1,97 @@
+"""Proxies over the memory network, and clients that speak plain WebSocket."""
+
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.seam import Address
+from geolog.transport.websocket import open_websocket
+from geolog.wire.session.json_records import Json
+from regions.proxy.config import ProxyConfig
+from regions.proxy.proxy import WriteProxy, open_write_proxy
+from sim.in_process import InProcessCluster
+
+_PORT = 7000
+
+
+@attrs.define
+class JsonClient:
+    """One session, in text frames."""
+
+    socket: MessageSocket
+    closed: SocketClosedError | None = None
+    """How the proxy closed the session, once `receive_all` has met that."""
+
+    async def send(self, **frame: object) -> None:
+        """Send one frame."""
+        await self.socket.send(json.dumps(frame))
+
+    async def receive(self) -> Json:
+        """The next frame."""
+        text = await self.socket.receive()
+        found = json.loads(text)
+        assert isinstance(found, dict)
+        return found
+
+    async def receive_all(self) -> list[Json]:
+        """All frames until the proxy closes the session."""
+        frames: list[Json] = []
+        while self.closed is None:
+            try:
+                frames.append(await self.receive())
+            except SocketClosedError as closed:
+                self.closed = closed
+        return frames
+
+    async def ask(self, **frame: object) -> Json:
+        """Send one frame, and return the next that comes."""
+        await self.send(**frame)
+        return await self.receive()
+
+
+@asynccontextmanager
+async def open_proxy(
+    cluster: InProcessCluster, proxy_id: str, region: str, **settings: object
+) -> AsyncIterator[WriteProxy]:
+    """Run a proxy on a host of its own."""
+    config = ProxyConfig(
+        region=region,
+        listen=Address(proxy_id, _PORT),
+        proxy_id=proxy_id,
+        **settings,  # type: ignore[arg-type]
+    )
+    async with (
+        cluster.store.open_session() as metadata,
+        open_write_proxy(
+            config,
+            metadata=metadata,
+            transport=cluster.network.transport(proxy_id),
+            cluster="default",
+            rng=random.Random(proxy_id),
+            now_us=cluster.now_us,
+        ) as proxy,
+    ):
+        yield proxy
+
+
+@asynccontextmanager
+async def open_session(
+    cluster: InProcessCluster,
+    proxy: WriteProxy,
+    target: str,
+    *,
+    subprotocols: tuple[str, ...] = (),
+) -> AsyncIterator[JsonClient]:
+    """Open a session at a path of the proxy; its first frame is still to come."""
+    async with open_websocket(
+        cluster.network.transport("application"),
+        proxy.address,
+        target,
+        subprotocols=subprotocols,
+        message_bytes_max=1 << 24,
+    ) as socket:
+        yield JsonClient(socket)

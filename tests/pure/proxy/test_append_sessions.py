@@ -1,0 +1,297 @@
+"""A session with a proxy appends to a stream: answers, refusals, redirects, exactly once."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from geolog.transport.message_socket import SocketClosedError
+from geolog.transport.seam import ConnectionFailedError
+from geolog.wire.session.json_frames import SUBPROTOCOL
+from regions.proxy.proxy import WriteProxy
+from sim.in_process import InProcessCluster
+from tests.pure.proxy.proxies import open_proxy, open_session
+from tests.pure.whole.clusters import STREAM, open_world, values_of
+
+APPEND = f"/v1/streams/{STREAM}/append"
+
+
+async def test_what_a_session_appends_is_answered_in_order_and_can_be_read(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as client,
+    ):
+        hello = await client.receive()
+        for number in range(50):
+            await client.send(id=number, value=f"record {number}")
+        answers = [await client.receive() for _ in range(50)]
+        read = await values_of(world.log)
+
+    assert (hello["type"], hello["region"], hello["epoch"]) == ("hello", "us-east", 1)
+    assert [one["id"] for one in answers] == list(range(50))
+    assert [one["sequence"] for one in answers] == list(range(50))
+    assert read == [b"record %d" % number for number in range(50)]
+
+
+async def test_a_bad_frame_is_answered_in_its_turn_and_the_session_goes_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as client,
+    ):
+        await client.receive()
+        await client.send(id=1, value="good")
+        await client.send(id=2, vlue="bad")
+        await client.send(id=3, value="good", expect_sequence=7)
+        await client.socket.send("no JSON")
+        await client.socket.send(b"bytes")
+        await client.send(type="credit", records=1)
+        await client.send(id=4, value="good")
+        answers = [await client.receive() for _ in range(7)]
+
+    assert [one.get("id") for one in answers] == [1, 2, 3, None, None, None, 4]
+    codes = [one.get("code") for one in answers]
+    assert codes == [None, 400, 409, 400, 400, 400, None]
+    assert {one.get("outcome") for one in answers} == {None, "refused"}
+
+
+async def test_a_list_of_records_is_answered_once_with_all_positions(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as client,
+    ):
+        await client.receive()
+        answer = await client.ask(id="x", records=[{"value": "a"}, {"value": "b"}])
+
+    assert isinstance(answer["records"], list)
+    assert [one["sequence"] for one in answer["records"] if isinstance(one, dict)] == [0, 1]
+
+
+async def test_a_client_of_another_proxy_is_sent_to_the_owner_with_its_own_query(
+    autojump_clock: MockClock,
+) -> None:
+    target = f"{APPEND}?partition=0&writer=till-7"
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as owner,
+        open_proxy(world.cluster, "proxy-2", "eu-west") as other,
+        open_session(world.cluster, owner, APPEND) as client,
+    ):
+        await client.receive()
+        async with open_session(world.cluster, other, target) as sent_away:
+            moved = await sent_away.receive()
+            with pytest.raises(SocketClosedError) as closed:
+                await sent_away.receive()
+
+    assert (moved["type"], moved["code"]) == ("error", 302)
+    assert moved["location"] == f"ws://proxy-1:7000{target}"
+    assert closed.value.close_code == 4302
+
+
+async def test_a_stream_that_a_direct_writer_owns_is_refused_until_its_process_has_left(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+    ):
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"direct")
+            async with open_session(world.cluster, proxy, APPEND) as client:
+                refused = await client.receive()
+        async with open_session(world.cluster, proxy, APPEND) as client:
+            await client.receive()
+            taken = await client.ask(value="by proxy")
+
+    assert (refused["code"], refused["outcome"]) == (412, "refused")
+    assert "client writes shop/orders#0 directly" in str(refused["error"])
+    assert taken["sequence"] == 1
+
+
+async def test_a_direct_writer_takes_the_partition_and_the_client_is_told(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as client,
+    ):
+        await client.receive()
+        await client.ask(value="by proxy")
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append(b"direct")
+            unknown = await client.ask(id=1, value="too late")
+            told = await client.receive()
+            with pytest.raises(SocketClosedError) as closed:
+                await client.receive()
+        read = await values_of(world.log)
+
+    assert (unknown["id"], unknown["code"], unknown["outcome"]) == (1, 504, "unknown")
+    assert (told.get("id"), told["code"]) == (None, 412)
+    assert "client writes shop/orders#0 directly" in str(told["error"])
+    assert closed.value.close_code == 4412
+    assert read == [b"by proxy", b"direct"]
+
+
+async def test_a_numbered_record_is_stored_once_whichever_session_sends_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with (
+            open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+            open_session(world.cluster, proxy, f"{APPEND}?writer=till-7") as client,
+        ):
+            first_hello = await client.receive()
+            first = await client.ask(value="paid", seq=0)
+        async with (
+            open_proxy(world.cluster, "proxy-2", "eu-west") as proxy,
+            open_session(world.cluster, proxy, APPEND) as client,
+        ):
+            await client.receive()
+            again = await client.ask(value="paid", seq=0, writer="till-7")
+            other = await client.ask(value="more", seq=0, writer="till-7")
+        read = await values_of(world.log)
+
+    assert (first_hello["writer_epoch"], first_hello["writer_seq"]) == (1, -1)
+    assert (again["sequence"], again["duplicate"]) == (first["sequence"], True)
+    assert other["code"] == 409
+    assert read == [b"paid"]
+
+
+async def test_a_writers_older_session_is_told_that_a_newer_one_began(
+    autojump_clock: MockClock,
+) -> None:
+    target = f"{APPEND}?writer=till-7"
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, target) as older,
+    ):
+        await older.receive()
+        async with open_session(world.cluster, proxy, target) as newer:
+            hello = await newer.receive()
+            told = await older.ask(value="old", seq=0)
+            answer = await newer.ask(value="new", seq=0)
+
+    assert hello["writer_epoch"] == 2
+    assert told["code"] == 412
+    assert (answer["sequence"], answer["duplicate"]) == (0, False)
+
+
+async def test_a_draining_proxy_answers_what_it_took_and_sends_its_clients_away(
+    autojump_clock: MockClock,
+) -> None:
+    to_end, ended = trio.Event(), trio.Event()
+
+    async def serve(
+        cluster: InProcessCluster, task_status: trio.TaskStatus[WriteProxy]
+    ) -> None:
+        async with open_proxy(cluster, "proxy-1", "us-east") as proxy:
+            task_status.started(proxy)
+            await to_end.wait()
+        ended.set()
+
+    async with open_world() as world, trio.open_nursery() as nursery:
+        proxy: WriteProxy = await nursery.start(serve, world.cluster)
+        async with open_session(world.cluster, proxy, APPEND) as client:
+            await client.receive()
+            for number in range(20):
+                await client.send(id=number, value=f"{number}")
+            frames = [await client.receive()]
+            to_end.set()
+            frames += await client.receive_all()
+            closed = client.closed
+        await ended.wait()
+        read = await values_of(world.log)
+        (partition,) = (await world.log.describe_stream(STREAM)).partition_list
+
+    types = [one["type"] for one in frames]
+    assert types.count("goaway") == 1
+    assert types.count("ack") == len(read) == len(types) - 1
+    assert closed is not None
+    assert closed.close_code == 1012
+    assert not partition.owner_is_alive
+
+
+async def test_an_idle_partition_is_given_up_and_taken_again_when_asked_for(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", idle_release_s=60.0) as proxy,
+    ):
+        async with open_session(world.cluster, proxy, APPEND) as client:
+            await client.receive()
+            await client.ask(value="one")
+        held_then = len(proxy.held)
+        await proxy.held.wait_changed()
+        held_later = len(proxy.held)
+        async with open_session(world.cluster, proxy, APPEND) as client:
+            hello = await client.receive()
+            answer = await client.ask(value="two")
+
+    assert (held_then, held_later) == (1, 0)
+    assert (hello["epoch"], answer["sequence"]) == (2, 1)
+
+
+async def test_a_client_that_reads_no_answers_is_held_back(autojump_clock: MockClock) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", credit_bytes=1000) as proxy,
+        open_session(world.cluster, proxy, APPEND) as client,
+    ):
+        await client.receive()
+        for number in range(100):
+            await client.send(id=number, value="x" * 200)
+        answers = [await client.receive() for _ in range(100)]
+
+    assert [one["sequence"] for one in answers] == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "told"),
+    [
+        ("/v1/streams/shop/oders/append", 404, "shop/oders"),
+        ("/v1/streams/shop/orders/append?partition=5", 400, "no partition 5"),
+        ("/v1/streams/shop/orders/append?writer=", 400, "writer_id"),
+        ("/elsewhere", 400, "no such path"),
+    ],
+)
+async def test_an_impossible_path_is_told_in_a_frame_before_the_close(
+    autojump_clock: MockClock, target: str, code: int, told: str
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, target) as client,
+    ):
+        refused = await client.receive()
+        with pytest.raises(SocketClosedError) as closed:
+            await client.receive()
+
+    assert (refused["type"], refused["code"]) == ("error", code)
+    assert told in str(refused["error"])
+    assert closed.value.close_code == 4000 + code
+
+
+async def test_a_handshake_without_a_known_subprotocol_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+    ):
+        async with open_session(
+            world.cluster, proxy, APPEND, subprotocols=("mqtt", SUBPROTOCOL)
+        ) as client:
+            assert (await client.receive())["type"] == "hello"
+        with pytest.raises(ConnectionFailedError, match="400"):
+            async with open_session(world.cluster, proxy, APPEND, subprotocols=("mqtt",)):
+                pass
