@@ -20,6 +20,7 @@ from regions.storage.disk import (
     Piece,
     UnreadableError,
 )
+from sim.fakes.directory_names import DirectoryNames
 from sim.fakes.memory_inode import Inode
 from topology.errors import NotFoundError
 
@@ -139,11 +140,7 @@ class MemoryDisk:
         self.writes_count = 0
         self.syncs_count = 0
         self.read_bytes = 0
-        self._seen: dict[str, Inode] = {}
-        self._synced: dict[str, Inode] = {}
-        self._names_since: list[dict[str, Inode]] = []
-        """The directory after each change since its last sync."""
-        self._changes_synced = 0
+        self._names = DirectoryNames[Inode]({})
 
     def __str__(self) -> str:
         return self.name
@@ -151,7 +148,7 @@ class MemoryDisk:
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
         await trio.lowlevel.checkpoint()
-        return sorted(self._seen)
+        return sorted(self._names.seen)
 
     async def open(self, name: str) -> DiskFile:
         """Open an existing file for reading and writing. NotFoundError."""
@@ -161,33 +158,26 @@ class MemoryDisk:
     async def create(self, name: str) -> DiskFile:
         """Create an empty file. Until `sync_directory`, a power loss may remove it."""
         await trio.lowlevel.checkpoint()
-        self._seen[name] = Inode()
-        self._names_since.append(dict(self._seen))
-        return MemoryFile(self, name, self._seen[name])
+        self._names.create(name, Inode())
+        return MemoryFile(self, name, self._inode(name))
 
     async def rename(self, name: str, to: str) -> None:
         """Rename, replacing an existing file; not durable until `sync_directory`."""
         await trio.lowlevel.checkpoint()
-        self._seen[to] = self._inode(name)
-        del self._seen[name]
-        self._names_since.append(dict(self._seen))
+        self._inode(name)
+        self._names.rename(name, to)
 
     async def remove(self, name: str) -> None:
         """Remove; not durable until `sync_directory`."""
         await trio.lowlevel.checkpoint()
         self._inode(name)
-        del self._seen[name]
-        self._names_since.append(dict(self._seen))
+        self._names.remove(name)
 
     async def sync_directory(self) -> None:
         """Wait until all creations, renames and removals before this call are on disk."""
-        through = self._changes_synced + len(self._names_since)
+        through = self._names.changes_count
         await trio.sleep(self.faults.sync_s)
-        count = through - self._changes_synced
-        if count > 0:  # Another task may have synced them in the meantime.
-            self._synced = self._names_since[count - 1]
-            del self._names_since[:count]
-            self._changes_synced = through
+        self._names.sync(through)
 
     async def free_bytes(self) -> int:
         """Space left for this node."""
@@ -200,20 +190,15 @@ class MemoryDisk:
         All written data can be read; unsynced data is still unsynced.
         """
         found = MemoryDisk(capacity_bytes=self.capacity_bytes, name=self.name)
-        directories = [self._seen, self._synced, *self._names_since]
-        inodes = {id(inode): inode for names in directories for inode in names.values()}
-        copies = {key: inode.as_seen() for key, inode in inodes.items()}
-        found._seen, found._synced, *found._names_since = [
-            {name: copies[id(inode)] for name, inode in names.items()} for names in directories
-        ]
+        found._names = self._names.copied(Inode.as_seen)
         return found
 
     def is_synced(self, name: str, offset: int, length: int) -> bool:
         """Whether these bytes of a file, and its name, survive a power loss."""
-        inode = self._seen.get(name)
+        inode = self._names.seen.get(name)
         return (
             inode is not None
-            and self._synced.get(name) is inode
+            and self._names.is_synced(name, inode)
             and inode.is_synced(offset, offset + length)
         )
 
@@ -221,7 +206,7 @@ class MemoryDisk:
         """The disk as found after power loss; this one stays as it is.
 
         With `keep_unsynced=True`, all written data is there, as after a SIGKILL. With a random
-        source, each unsynced sector and a prefix of the directory changes may be there.
+        source, each unsynced sector and each unsynced change of the directory may be there.
         """
         found = MemoryDisk(capacity_bytes=self.capacity_bytes, name=self.name)
         if isinstance(keep_unsynced, Random):
@@ -234,15 +219,11 @@ class MemoryDisk:
             def keeps() -> bool:
                 return bool(keep_unsynced)
 
-        names = self._names_left(keep_unsynced=keep_unsynced)
-        found._seen = {name: inode.after_power_loss(keeps) for name, inode in names.items()}
-        found._synced = dict(found._seen)
+        kept = _changes_kept(self._names.unsynced_count, keep_unsynced=keep_unsynced)
+        names = self._names.after_power_loss(kept)
+        left = {name: inode.after_power_loss(keeps) for name, inode in names.items()}
+        found._names = DirectoryNames(left)
         return found
-
-    def _names_left(self, *, keep_unsynced: bool | Random) -> dict[str, Inode]:
-        if isinstance(keep_unsynced, Random):
-            return keep_unsynced.choice([self._synced, *self._names_since])
-        return self._seen if keep_unsynced else self._synced
 
     def content(self, name: str) -> bytes:
         """A file's bytes as a process would read them."""
@@ -252,7 +233,7 @@ class MemoryDisk:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all files, sorted."""
-        return tuple(sorted(self._seen))
+        return tuple(sorted(self._names.seen))
 
     def make_unreadable(self, name: str, offset: int) -> None:
         """Make the sector of this byte unreadable."""
@@ -292,9 +273,18 @@ class MemoryDisk:
         return self._used_bytes()
 
     def _used_bytes(self) -> int:
-        return sum(inode.seen_bytes for inode in self._seen.values())
+        return sum(inode.seen_bytes for inode in self._names.seen.values())
 
     def _inode(self, name: str) -> Inode:
-        if name not in self._seen:
+        if name not in self._names.seen:
             raise NotFoundError(f"no file {name} in this data directory")
-        return self._seen[name]
+        return self._names.seen[name]
+
+
+def _changes_kept(count: int, *, keep_unsynced: bool | Random) -> list[bool]:
+    """Whether each of the changes of a directory survives: often a prefix, or any of them."""
+    if not isinstance(keep_unsynced, Random):
+        return [keep_unsynced] * count
+    first_lost = keep_unsynced.choice(range(count + 1))
+    later = [keep_unsynced.random() < 0.5 for _ in range(first_lost + 1, count)]
+    return [*[True] * first_lost, False, *later][:count]

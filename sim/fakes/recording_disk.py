@@ -25,6 +25,7 @@ import trio
 
 from regions.storage.disk import Disk, DiskFailedError, DiskFile, Piece
 from regions.storage.file_disk import open_file_disk
+from sim.fakes.directory_names import DirectoryNames
 from sim.fakes.recorded_bytes import RecordedBytes
 
 Buffers = Sequence[bytes | bytearray | memoryview]
@@ -32,44 +33,6 @@ Buffers = Sequence[bytes | bytearray | memoryview]
 
 class CutOffError(DiskFailedError):
     """The process has lost its disk: it lost power or was killed."""
-
-
-@attrs.frozen
-class _Made:
-    """Creation of an empty file."""
-
-    name: str
-    file: RecordedBytes
-
-    def apply(self, names: dict[str, RecordedBytes]) -> None:
-        names[self.name] = self.file
-
-
-@attrs.frozen
-class _Renamed:
-    """Rename of a file, replacing any file with the new name."""
-
-    name: str
-    to: str
-    file: RecordedBytes
-
-    def apply(self, names: dict[str, RecordedBytes]) -> None:
-        if names.get(self.name) is self.file:
-            del names[self.name]
-        names[self.to] = self.file
-
-
-@attrs.frozen
-class _Removed:
-    """Removal of a name."""
-
-    name: str
-
-    def apply(self, names: dict[str, RecordedBytes]) -> None:
-        names.pop(self.name, None)
-
-
-NameStep = _Made | _Renamed | _Removed
 
 
 @attrs.define(eq=False)
@@ -130,34 +93,19 @@ class RecordedDirectory:
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.seen = {
-            each.name: RecordedBytes(bytearray(each.read_bytes())) for each in path.iterdir()
-        }
-        self._synced_names = dict(self.seen)
-        self._name_steps: list[NameStep] = []
+        self.names = DirectoryNames(
+            {each.name: RecordedBytes(bytearray(each.read_bytes())) for each in path.iterdir()}
+        )
 
     def __repr__(self) -> str:
-        return f"RecordedDirectory({str(self.path)!r}, {len(self.seen)} files)"
-
-    def note_names(self, step: NameStep) -> None:
-        """Note a creation, rename or removal that is not durable yet."""
-        step.apply(self.seen)
-        self._name_steps.append(step)
-
-    def sync_names(self) -> None:
-        """Note that all names are durable."""
-        self._synced_names = dict(self.seen)
-        self._name_steps.clear()
+        return f"RecordedDirectory({str(self.path)!r}, {len(self.names.seen)} files)"
 
     def after_power_loss(self, to: Path, rng: Random) -> "RecordedDirectory":
         """A new directory with the data that survives on disk. This one stays as it is."""
         keep_share = rng.choice((0.0, 0.5, 0.5, 0.9, 1.0))
-        names = dict(self._synced_names)
-        for step in self._name_steps:
-            if rng.random() < keep_share:
-                step.apply(names)
+        kept = [rng.random() < keep_share for _ in range(self.names.unsynced_count)]
         to.mkdir(parents=True)
-        for name, file in names.items():
+        for name, file in self.names.after_power_loss(kept).items():
             (to / name).write_bytes(file.after_power_loss(rng, keep_share))
         return RecordedDirectory(to)
 
@@ -254,14 +202,14 @@ class RecordingDisk:
         """Open an existing file. NotFoundError."""
         self.life.check_there()
         file = await self._disk.open(name)
-        return RecordingFile(self.life, file, self._directory.seen[name])
+        return RecordingFile(self.life, file, self._directory.names.seen[name])
 
     async def create(self, name: str) -> DiskFile:
         """Create an empty file; its name is not durable until `sync_directory`."""
         self.life.pass_moment()
         file = await self._disk.create(name)
         recorded = RecordedBytes()
-        self._directory.note_names(_Made(name, recorded))
+        self._directory.names.create(name, recorded)
         self.life.pass_moment()
         return RecordingFile(self.life, file, recorded)
 
@@ -269,21 +217,22 @@ class RecordingDisk:
         """Rename; not durable until `sync_directory`."""
         self.life.pass_moment()
         await self._disk.rename(name, to)
-        self._directory.note_names(_Renamed(name, to, self._directory.seen[name]))
+        self._directory.names.rename(name, to)
         self.life.pass_moment()
 
     async def remove(self, name: str) -> None:
         """Remove; not durable until `sync_directory`."""
         self.life.pass_moment()
         await self._disk.remove(name)
-        self._directory.note_names(_Removed(name))
+        self._directory.names.remove(name)
         self.life.pass_moment()
 
     async def sync_directory(self) -> None:
         """Sync all names so far; afterwards they survive a power loss."""
         self.life.pass_moment()
+        through = self._directory.names.changes_count
         await trio.sleep(self.life.sync_s)
-        self._directory.sync_names()
+        self._directory.names.sync(through)
         self.life.pass_moment()
 
     async def free_bytes(self) -> int:
@@ -297,6 +246,8 @@ async def open_recording_disk(
     directory: RecordedDirectory, life: ProcessLife
 ) -> AsyncIterator[RecordingDisk]:
     """Open the directory as a disk of one process."""
-    assert set(os.listdir(directory.path)) == set(directory.seen), "it was changed from outside"
+    assert set(os.listdir(directory.path)) == set(directory.names.seen), (
+        "it was changed from outside"
+    )
     async with open_file_disk(directory.path) as disk:
         yield RecordingDisk(disk, directory, life)
