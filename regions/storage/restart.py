@@ -19,7 +19,7 @@ Rot, or a missing or shortened file, puts every ledger in doubt that may have ha
 (`Ledgers.on_damage`). An entry named by a readable header or by the table is CORRUPT at worst.
 The disk is changed only after everything was read: a refused start leaves it as it was.
 
-Rules: PROTOCOL J4, J11 and J16.
+Rules: PROTOCOL J4, J6, J11 and J16.
 """
 
 from collections.abc import Callable
@@ -77,6 +77,9 @@ async def restart_journal(
     )
     open_table = replay.on_tail(RecordCodec(header.file_id, header.salt))
     replay.on_end()
+    # A start that was killed may have left the newest file's name in memory only. Power loss
+    # must not take it and leave the next file, or it would count as lost.
+    await disk.sync_directory()
     await remove_unfinished(disk, found.leftovers)
     await replay.cut_unwritten()
     opened = await create_file(disk, header, replay.tail)

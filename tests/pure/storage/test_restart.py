@@ -1,5 +1,7 @@
 """The reads of a start, and its refusals, which touch nothing."""
 
+from contextlib import suppress
+from itertools import product
 from random import Random
 
 import attrs
@@ -21,6 +23,7 @@ from regions.storage.protocol.records import (
     file_name,
 )
 from regions.storage.protocol.table_files import TableFile, table_file_name
+from sim.fakes.failing_disk import ALL_CALLS, DiskCall, FailingDisk, Failure
 from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.aged_disks import (
     BODIES,
@@ -299,6 +302,39 @@ async def test_a_start_that_is_cut_off_anywhere_loses_nothing(
     assert await answers_of(node) == list(BODIES.values())
     assert await node.read(*NEVER_ADDED) is Answer.ABSENT
     await check_nothing_is_lost_silently(node)
+
+
+async def test_power_loss_after_two_starts_killed_anywhere_loses_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    """A killed start leaves names in memory only, and power loss takes any of them."""
+    chance = Random(1)
+    written = MemoryDisk()
+    async with running(written, clean_stop=False) as node:
+        node.open_ledger(7)
+        node.add(7, 0, b"zero")
+        await node.journal.wait_synced()
+    calls_count = await calls_of_start_cut_at(None, written.handed_on())
+
+    for first, second in product(range(1, calls_count + 1), repeat=2):
+        disk = written.handed_on()
+        for at in (first, second):
+            await calls_of_start_cut_at(at, disk)
+            disk = disk.handed_on()
+        for _ in range(10):
+            node = await restarted(disk.crash(keep_unsynced=chance))
+
+            assert not node.ledgers.is_any_in_doubt, (first, second)
+            assert await node.read(7, 0) == b"zero"
+            assert await node.read(7, 1) is Answer.ABSENT
+
+
+async def calls_of_start_cut_at(call: int | None, disk: MemoryDisk) -> int:
+    """Start, and end at this call; the number of calls made, not counting reads."""
+    cut = Failure(call, calls=ALL_CALLS - {DiskCall.READ})
+    with suppress(DiskFailedError):
+        await restarted(FailingDisk(disk, cut))
+    return cut.seen_count
 
 
 async def test_a_table_file_that_finds_no_space_is_left_out(autojump_clock: MockClock) -> None:
