@@ -11,6 +11,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.ledger.recovery.ledger_recovery import RecoveryConfig
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
@@ -23,13 +24,18 @@ class ClusterAccess:
     cluster: str
     region: str | None
     metadata: Metadata
-    pool: NodePool
+    replicas: Replicas
     ledgers: LedgerMetadata
     partitions: PartitionMetadata
     reader: LedgerReader
     recovery: RecoveryConfig
     rng: random.Random
     now_us: Callable[[], int]
+
+    @property
+    def pool(self) -> NodePool:
+        """The connections to the cluster's nodes."""
+        return self.replicas.pool
 
     @property
     def paths(self) -> ClusterPaths:

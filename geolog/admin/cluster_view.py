@@ -13,7 +13,6 @@ from geolog.background import all_of
 from geolog.catalog.descriptions import HealthReport, NodeDescription
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
-from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import read_switches
 from geolog.metadata.reachability import AskReach
@@ -134,7 +133,7 @@ async def _answering_nodes(access: ClusterAccess) -> list[tuple[NodeRecord, Doub
 
     A record outlives its node until the session expires, and a node may hang.
     """
-    replicas = Replicas(access.pool, timeout_s=_KNOCK_S)
+    replicas = access.replicas.within(_KNOCK_S)
     answering: list[tuple[NodeRecord, Doubt | None]] = []
 
     async def knock(record: NodeRecord) -> None:

@@ -43,7 +43,7 @@ async def settle_doubts(
     access: ClusterAccess, copier: Copier, *, timeout_s: float
 ) -> list[DoubtReport]:
     """Settle the doubt of each node that is up and lacks nothing any more."""
-    replicas = Replicas(access.pool, timeout_s=timeout_s)
+    replicas = access.replicas.within(timeout_s)
     reports = []
     for node in await access.pool.live_nodes():
         try:
@@ -65,7 +65,7 @@ async def nodes_in_doubt(
     access: ClusterAccess, *, timeout_s: float
 ) -> list[tuple[NodeRecord, "Doubt"]]:
     """The nodes that answer, and say that they are in doubt."""
-    replicas = Replicas(access.pool, timeout_s=timeout_s)
+    replicas = access.replicas.within(timeout_s)
     found = []
     for node in await access.pool.live_nodes():
         try:

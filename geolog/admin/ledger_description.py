@@ -7,7 +7,6 @@ import trio
 
 from geolog.admin.cluster_access import ClusterAccess
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
-from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.replaced_nodes import list_replaced_nodes
 from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
@@ -135,7 +134,7 @@ class _Look:
         self._end = end
         self._live = live
         self._replaced = replaced
-        self._replicas = Replicas(access.pool, timeout_s=_PROBE_S)
+        self._replicas = access.replicas.within(_PROBE_S)
 
     async def at(self, number: int, slot: int) -> MemberDetails:
         """The member at that slot of that fragment, its state and its copies."""

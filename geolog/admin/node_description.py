@@ -6,7 +6,6 @@ import attrs
 
 from geolog.admin.cluster_access import ClusterAccess
 from geolog.admin.node_lookup import node_named
-from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.nodes import find_live_node, list_known_nodes
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
@@ -46,7 +45,7 @@ async def describe_node(access: ClusterAccess, node_id: str) -> NodeDetails:
     status, why_silent = None, "it is down" if live is None else None
     if live is not None:
         try:
-            replicas = Replicas(access.pool, timeout_s=_STATUS_S)
+            replicas = access.replicas.within(_STATUS_S)
             status = json.loads(await replicas.status(record.instance))
         except GeologError as error:
             why_silent = str(error)

@@ -94,7 +94,7 @@ async def _unproven_in(
     staying: set[InstanceId],
 ) -> dict[int, int]:
     """For final fragments with a leaving member: entries that no remaining member reports."""
-    replicas = Replicas(access.pool, timeout_s=_PROBE_S)
+    replicas = access.replicas.within(_PROBE_S)
     found: dict[int, int] = {}
     for extent in final_extents(record):
         ensemble = extent.fragment.ensemble

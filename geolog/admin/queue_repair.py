@@ -42,7 +42,9 @@ async def repair_queue(
     """Repair what is queued or in doubt. DamagedBytesError if its metadata is damaged."""
     repairer = LedgerRepairer(access, config, on_progress)
     reports = await repairer.repair_queued(is_deep=is_deep)
-    copier = Copier(access.pool, region=access.region, config=config, on_progress=on_progress)
+    copier = Copier(
+        access.replicas, region=access.region, config=config, on_progress=on_progress
+    )
     timeout_s = config.member_timeout_s
     done: set[LedgerId] = set()
     for node, doubt in await nodes_in_doubt(access, timeout_s=timeout_s):

@@ -78,7 +78,7 @@ class LedgerRepairer:
     ) -> None:
         self._access = access
         self._copier = Copier(
-            access.pool, region=access.region, config=config, on_progress=on_progress
+            access.replicas, region=access.region, config=config, on_progress=on_progress
         )
 
     async def repair(self, ledger: LedgerId, *, is_deep: bool = False) -> RepairReport:

@@ -89,7 +89,7 @@ class NodeReplacer:
         self._on_progress = on_progress
         self._on_note = on_note
         self._copier = Copier(
-            access.pool,
+            access.replicas,
             region=access.region,
             config=config,
             on_progress=lambda _: self._tell(),

@@ -12,6 +12,7 @@ from geolog.client.arguments import checked
 from geolog.client.log import Log, LogConfig
 from geolog.ledger.nodes.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.clusters import check_cluster
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach, reach_of
@@ -55,7 +56,7 @@ async def open_log(
     ):
         log = Log(
             metadata=metadata,
-            pool=pool,
+            replicas=Replicas.of(pool, region=region),
             repairs=repairs,
             owners=owners,
             cluster=cluster,

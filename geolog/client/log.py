@@ -46,11 +46,12 @@ from geolog.client.writing.stream_writer import open_stream_writer
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
-from geolog.ledger.nodes.node_pool import NodePool, PoolConfig
+from geolog.ledger.nodes.node_pool import PoolConfig
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.recovery.ledger_recovery import RecoveryConfig
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.repair_reporter import RepairReporter
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach
 from geolog.metadata.seam import Freshness, Metadata
@@ -117,7 +118,7 @@ class Log:
         self,
         *,
         metadata: Metadata,
-        pool: NodePool,
+        replicas: Replicas,
         repairs: RepairReporter,
         owners: ShownOwners,
         cluster: str,
@@ -132,7 +133,7 @@ class Log:
         self.cluster = cluster
         self.region = region
         self._metadata = metadata
-        self._pool = pool
+        self._replicas = replicas
         self._who = who
         self._rng = rng
         self._now_us = now_us
@@ -142,8 +143,7 @@ class Log:
         self._catalog = StreamCatalog(metadata, ClusterPaths(cluster))
         self._partitions = PartitionMetadata(metadata, ClusterPaths(cluster), self._ledgers)
         self._reader = LedgerReader(
-            pool,
-            region=region,
+            replicas,
             rng=rng,
             config=config.ledger_read,
             record_now=self._ledgers.record_certain,
@@ -152,7 +152,7 @@ class Log:
             partitions=self._partitions,
             ledgers=self._ledgers,
             reader=self._reader,
-            pool=pool,
+            replicas=replicas,
             rng=rng,
             recovery=config.recovery,
         )
@@ -160,7 +160,7 @@ class Log:
             partitions=self._partitions,
             owners=owners,
             ledgers=self._ledgers,
-            pool=pool,
+            replicas=replicas,
             region=region,
             rng=rng,
             recovery=config.recovery,
@@ -175,7 +175,7 @@ class Log:
         self._planner = StreamPlanner(
             metadata=metadata,
             cluster=cluster,
-            pool=pool,
+            pool=replicas.pool,
             region=region,
             rng=rng,
             metadata_regions=metadata_regions,
@@ -221,7 +221,7 @@ class Log:
             cluster=self.cluster,
             region=self.region,
             metadata=self._metadata,
-            pool=self._pool,
+            replicas=self._replicas,
             ledgers=self._ledgers,
             partitions=self._partitions,
             reader=self._reader,

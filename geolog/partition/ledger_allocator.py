@@ -18,7 +18,6 @@ from geolog.catalog.partition_config import PartitionConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
 from geolog.ledger.nodes.node_choice import choose_nodes
-from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.replicas.replicas import Replicas
 from geolog.ledger.writing.ensemble_keeper import EnsembleKeeper
 from geolog.ledger.writing.greeting import greet_members
@@ -52,7 +51,7 @@ class LedgerAllocator:
         stream: StreamRecord,
         *,
         ledgers: LedgerMetadata,
-        pool: NodePool,
+        replicas: Replicas,
         region: str | None,
         rng: random.Random,
         nursery: trio.Nursery,
@@ -65,7 +64,7 @@ class LedgerAllocator:
         self._survive = stream.survive
         self._loss = Loss.parse(stream.survive) if stream.survive else None
         self._ledgers = ledgers
-        self._pool = pool
+        self._pool = replicas.pool
         self._region = region
         self._rng = rng
         self._nursery = nursery
@@ -75,9 +74,9 @@ class LedgerAllocator:
         self.is_undecided = False
         """Whether the last search for an ensemble was cut off before it found a STRICT one."""
         self._early: EarlyLedger | None = None
-        self._replicas = Replicas(pool, timeout_s=config.member_patience_s)
+        self._replicas = replicas.within(config.member_patience_s)
         self._finder = ReplacementFinder(
-            pool, region=region, rng=rng, patience_s=2 * config.member_patience_s
+            replicas, region=region, rng=rng, patience_s=2 * config.member_patience_s
         )
 
     def close(self) -> None:

@@ -140,7 +140,7 @@ class OwnedPartitions:
             name,
             self.stream,
             ledgers=self.takeover.ledgers,
-            pool=self.takeover.pool,
+            replicas=self.takeover.replicas,
             region=self.takeover.region,
             rng=self.takeover.rng,
             nursery=self.nursery,

@@ -13,9 +13,9 @@ import trio
 
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
-from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.ledger.recovery.ledger_recovery import RecoveryConfig, recover_ledger
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.seam import Freshness
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.owner_absence import OwnerAbsences
@@ -51,14 +51,14 @@ class TailFinder:
         partitions: PartitionMetadata,
         ledgers: LedgerMetadata,
         reader: LedgerReader,
-        pool: NodePool,
+        replicas: Replicas,
         rng: random.Random,
         recovery: RecoveryConfig,
     ) -> None:
         self._partitions = partitions
         self._ledgers = ledgers
         self._reader = reader
-        self._pool = pool
+        self._replicas = replicas
         self._rng = rng
         self._recovery = recovery
         self._absences: OwnerAbsences[PartitionName] = OwnerAbsences()
@@ -149,7 +149,7 @@ class TailFinder:
         await recover_ledger(
             ledger,
             ledgers=self._ledgers,
-            pool=self._pool,
+            replicas=self._replicas,
             rng=self._rng,
             config=self._recovery,
         )

@@ -16,10 +16,10 @@ from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.segment_records import VersionedSegment
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
-from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.recovery.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.state_recovery import recovered_state
 from geolog.protocol.ids import EntryId, LedgerId
@@ -86,7 +86,7 @@ class Takeover:
     partitions: PartitionMetadata
     owners: ShownOwners
     ledgers: LedgerMetadata
-    pool: NodePool
+    replicas: Replicas
     region: str | None
     rng: random.Random
     recovery: RecoveryConfig
@@ -182,7 +182,7 @@ class Takeover:
         closed = await recover_ledger(
             ledger,
             ledgers=self.ledgers,
-            pool=self.pool,
+            replicas=self.replicas,
             rng=self.rng,
             config=self.recovery,
             progress=self.progress,
@@ -194,8 +194,7 @@ class Takeover:
         self, name: PartitionName, last: SegmentRecord
     ) -> PartitionState:
         reader = LedgerReader(
-            self.pool,
-            region=self.region,
+            self.replicas,
             rng=self.rng,
             config=LedgerReadConfig(),
             record_now=self.ledgers.record_certain,

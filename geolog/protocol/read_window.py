@@ -10,6 +10,8 @@ import math
 
 import attrs
 
+from geolog.protocol.ids import InstanceId
+
 ANSWERS_MIN = 4
 
 ANSWERS_MAX = 32
@@ -36,3 +38,27 @@ class ReadWindow:
         wanted = math.ceil(SHARE * delay_s / each_s)
         # At most double: one late answer proves little.
         self.answers = max(ANSWERS_MIN, min(wanted, 2 * self.answers, ANSWERS_MAX))
+
+
+@attrs.define
+class ReadWindows:
+    """The windows of all replicas that a process reads from.
+
+    Invariant: at most `replicas_max`; beyond that, the replica unused for longest starts over.
+    """
+
+    replicas_max: int = 1024
+    _windows: dict[InstanceId, ReadWindow] = attrs.field(factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def of(self, instance: InstanceId) -> ReadWindow:
+        """The replica's window, which all its readers share."""
+        window = self._windows.pop(instance, None)
+        if window is None:
+            window = ReadWindow()
+            if len(self._windows) >= self.replicas_max:
+                del self._windows[next(iter(self._windows))]
+        self._windows[instance] = window  # Behind all others: the first is unused longest.
+        return window

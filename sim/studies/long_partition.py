@@ -115,7 +115,7 @@ class LongPartition:
                 partitions=access.partitions,
                 owners=owners,
                 ledgers=access.ledgers,
-                pool=access.pool,
+                replicas=access.replicas,
                 region=access.region,
                 rng=access.rng,
                 recovery=access.recovery,

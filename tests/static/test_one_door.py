@@ -33,3 +33,14 @@ def test_only_the_door_asks_a_replica_for_entries() -> None:
     askers = {one for name in QUESTIONS for one in files_that(name) if WIRE not in one}
 
     assert askers - DEFINED_IN - ANSWERED_BY == {DOOR}
+
+
+def test_a_process_makes_one_door() -> None:
+    made_in = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "geolog").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in {"Replicas", "Replicas.of"}
+    }
+
+    assert made_in == {"geolog/client/connect.py"}

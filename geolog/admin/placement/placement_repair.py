@@ -68,7 +68,7 @@ class PlacementRepairer:
         self._aims = aims
         self._on_progress = on_progress
         self._copier = Copier(
-            access.pool,
+            access.replicas,
             region=access.region,
             config=config,
             on_progress=lambda _: self._tell(),

@@ -245,7 +245,7 @@ async def _recover(log: Log, ledger: LedgerId) -> LedgerRecord:
     return await recover_ledger(
         ledger,
         ledgers=access.ledgers,
-        pool=access.pool,
+        replicas=access.replicas,
         rng=access.rng,
         config=access.recovery,
     )

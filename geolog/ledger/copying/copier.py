@@ -17,7 +17,6 @@ from geolog.ledger.copying.fragment_copy import (
     lacking_count_of,
 )
 from geolog.ledger.copying.rate_limit import RateLimit
-from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.replicas.replicas import Replicas
 from geolog.protocol.copying import FragmentExtent
 from geolog.protocol.ledger_state import LedgerRecord
@@ -37,7 +36,7 @@ class Copier:
 
     def __init__(
         self,
-        pool: NodePool,
+        replicas: Replicas,
         *,
         region: str | None,
         config: CopyConfig,
@@ -46,9 +45,9 @@ class Copier:
         self._region = region
         self._config = config
         self._on_progress = on_progress
-        self._replicas = Replicas(pool, timeout_s=config.member_timeout_s)
+        self._replicas = replicas.within(config.member_timeout_s)
         self._means = CopyMeans(
-            pool, self._replicas, config, RateLimit(config.rate_bytes_per_s), self._tell
+            self._replicas, config, RateLimit(config.rate_bytes_per_s), self._tell
         )
         self.progress = CopyProgress()
 

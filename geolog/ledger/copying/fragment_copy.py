@@ -15,7 +15,6 @@ import trio
 from geolog.ledger.copying.copy_target import CopyTarget
 from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.ledger.nodes.connection import NodeConnection, NodeRefusedError
-from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.replicas.entry_check import encoded_as_read
 from geolog.ledger.replicas.replicas import Replicas, SilentMemberError
 from geolog.protocol.copying import (
@@ -103,7 +102,6 @@ class CopyOutcome:
 class CopyMeans:
     """Resources shared by all fragments of a copier."""
 
-    pool: NodePool
     replicas: Replicas
     config: CopyConfig
     rate: RateLimit
@@ -286,7 +284,7 @@ class FragmentCopy:
 
         async def greet(connection: NodeConnection) -> None:
             sink = self._sinks[slot] = CopyTarget(
-                self._means.pool.link(member.instance),
+                self._means.replicas.pool.link(member.instance),
                 connection,
                 self._record,
                 slot,

@@ -15,10 +15,10 @@ from functools import partial
 import attrs
 import trio
 
-from geolog.ledger.nodes.node_pool import LinkUse, NodePool
+from geolog.ledger.nodes.node_pool import LinkUse
 from geolog.ledger.reading.shared_answers import SharedAnswers
 from geolog.ledger.replicas.entry_check import checked_entry
-from geolog.ledger.replicas.replicas import SUSPECT_S, Replicas, SilentMemberError
+from geolog.ledger.replicas.replicas import Replicas, SilentMemberError
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
 from geolog.protocol.messages import Answer, ProbeAnswer, ReadAnswer
@@ -55,9 +55,6 @@ class LedgerReadConfig:
     retry_delay_s: float = 0.2
     """Pause before trying again after all replicas failed."""
 
-    suspect_s: float = SUSPECT_S
-    """How long a replica that failed is tried after the others."""
-
 
 @attrs.frozen
 class FetchedEntry:
@@ -78,13 +75,12 @@ class Followed:
 
 
 class LedgerReader:
-    """Reads ledgers from one location; one reader serves any number of ledgers."""
+    """Reads ledgers; one reader serves any number of them."""
 
     def __init__(
         self,
-        pool: NodePool,
+        replicas: Replicas,
         *,
-        region: str | None,
         rng: random.Random,
         config: LedgerReadConfig,
         record_now: RecordNow,
@@ -92,13 +88,7 @@ class LedgerReader:
         self.config = config
         self._record_now = record_now
         self._rng = rng
-        self.replicas = Replicas(
-            pool,
-            timeout_s=config.replica_timeout_s,
-            region=region,
-            suspect_s=config.suspect_s,
-            rng=rng,
-        )
+        self.replicas = replicas.within(config.replica_timeout_s)
         self._following: SharedAnswers[tuple[LedgerId, EntryId, InstanceId], Followed | None]
         self._following = SharedAnswers()
         self.damaged_count = 0

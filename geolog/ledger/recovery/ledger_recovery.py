@@ -14,7 +14,6 @@ import trio
 
 from geolog.background import open_background
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError, VersionedLedger
-from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.recovery.recovery_run import Recovered, RecoveryConfig, RecoveryRun
 from geolog.ledger.replicas.replicas import Replicas
@@ -42,7 +41,7 @@ async def recover_ledger(
     ledger: LedgerId,
     *,
     ledgers: LedgerMetadata,
-    pool: NodePool,
+    replicas: Replicas,
     rng: random.Random,
     config: RecoveryConfig,
     progress: RecoveryProgress | None = None,
@@ -67,7 +66,7 @@ async def recover_ledger(
             return read.record
         try:
             taken = await ledgers.replace(read, read.record.taken_over())
-            closed = await _Round(taken, ledgers, pool, rng, config, progress).run()
+            closed = await _Round(taken, ledgers, replicas, rng, config, progress).run()
         except (BadVersionError, NoNodeError, FencedError):
             rivals_met_count = min(rivals_met_count + 1, _RIVALS_COUNTED_MAX)
             patience_s = config.retry_delay_s * rng.uniform(1, 2) * 2**rivals_met_count
@@ -107,7 +106,7 @@ class _Round:
         self,
         taken: VersionedLedger,
         ledgers: LedgerMetadata,
-        pool: NodePool,
+        replicas: Replicas,
         rng: random.Random,
         config: RecoveryConfig,
         progress: RecoveryProgress,
@@ -117,8 +116,7 @@ class _Round:
         self._record = taken.record
         self._fragment: Fragment = taken.record.fragments[-1]
         self._ledgers = ledgers
-        self._pool = pool
-        self._replicas = Replicas(pool, timeout_s=config.member_timeout_s)
+        self._replicas = replicas.within(config.member_timeout_s)
         self._rng = rng
         self._config = config
 
@@ -182,7 +180,7 @@ class _Round:
     async def _recover_from(self, first: EntryId) -> Recovered:
         async with open_background() as nursery:
             run = RecoveryRun(
-                self._record, self._pool, self._rng, self._config, nursery, self._progress
+                self._record, self._replicas, self._rng, self._config, nursery, self._progress
             )
             try:
                 return await run.run(first)

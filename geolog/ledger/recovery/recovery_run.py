@@ -15,7 +15,7 @@ from functools import partial
 import attrs
 import trio
 
-from geolog.ledger.nodes.node_pool import LinkUse, NodePool
+from geolog.ledger.nodes.node_pool import LinkUse
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.replicas.entry_check import encoded_as_read
 from geolog.ledger.replicas.replicas import Replicas
@@ -77,7 +77,7 @@ class RecoveryRun:
     def __init__(
         self,
         record: LedgerRecord,
-        pool: NodePool,
+        replicas: Replicas,
         rng: random.Random,
         config: RecoveryConfig,
         nursery: trio.Nursery,
@@ -87,8 +87,8 @@ class RecoveryRun:
         self._numbering = record.numbering
         self._progress = progress
         self._fragment = fragment = record.fragments[-1]
-        self._pool = pool
-        self._replicas = Replicas(pool, timeout_s=config.member_timeout_s)
+        self._pool = replicas.pool
+        self._replicas = replicas.within(config.member_timeout_s)
         self._config = config
         self._nursery = nursery
         # The bound covers everything under way: each member's answers for two batches, and the
@@ -99,7 +99,7 @@ class RecoveryRun:
         )
         self._pace = RecoveryPace(config.batch_entries, config.batch_bytes)
         self._finder = ReplacementFinder(
-            pool, region=None, rng=rng, patience_s=2 * config.member_join_s
+            replicas, region=None, rng=rng, patience_s=2 * config.member_join_s
         )
         self._is_replacing = False
         self._bodies: dict[tuple[int, EntryId], EncodedEntry] = {}

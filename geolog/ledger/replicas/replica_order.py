@@ -21,10 +21,13 @@ from topology.read_order import NodeHealth, ReadOrder, bookkeeper_order, seed_or
 from topology.slow_nodes import SlowNodes
 from topology.stream_policy import DEFAULT_LOCATION
 
+SUSPECT_S = 5.0
+"""How long a member that failed is asked after the others."""
+
 KEPT_S = 1.0
 """How long reads of a fragment keep one order."""
 
-KEPT_MAX = 1024
+KEPT_MAX = 4096
 """Maximum orders kept; beyond that all are drawn again."""
 
 _CONFIG = MembershipConfig(default_location=DEFAULT_LOCATION)
@@ -40,7 +43,7 @@ class _Kept:
 
 
 class ReplicaOrder:
-    """Orders replicas for one reader."""
+    """Orders replicas for all readers of a process, which thus share what each learned."""
 
     def __init__(
         self,
@@ -48,12 +51,11 @@ class ReplicaOrder:
         *,
         local: Location | None,
         rng: random.Random,
-        suspect_s: float,
     ) -> None:
         self._order = order
         self._local = local
         self._rng = rng
-        self._slow = SlowNodes(suspect_s)
+        self._slow = SlowNodes(SUSPECT_S)
         self._health = 0  # Counts changes of `_slow`, each of which may change an order.
         self._kept: dict[tuple[int, int, int], _Kept] = {}
 
@@ -67,6 +69,16 @@ class ReplicaOrder:
         if instance in self._slow.since_s:
             self._slow = self._slow.forgiven(instance)
             self._health += 1
+
+    @property
+    def slow_count(self) -> int:
+        """Number of replicas that are asked after the others now."""
+        return len(self._slow.at(trio.current_time()))
+
+    @property
+    def kept_count(self) -> int:
+        """Number of orders kept."""
+        return len(self._kept)
 
     def of(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
         """These slots, the one to try first in front."""

@@ -6,6 +6,9 @@ member, several in turn until one has a good answer, and several at once. Each q
 member raises UnavailableError if the member fails, refuses, or does not answer in time; the
 time limit covers the connection and the answer together.
 
+One object serves all readers, followers, recoveries and tools of a process, so what one of them
+learned of a slow or dead node, all know. Its memory is bounded by the number of nodes.
+
 A read that is asked again elsewhere because it is late would begin in `first_of`, and behind
 `start_read`: both know the order, and neither tells its caller which member answered first.
 
@@ -13,12 +16,11 @@ Rules: PROTOCOL R15.
 """
 
 import math
-import random
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import TypeVar
 
+import attrs
 import trio
 
 from geolog.ledger.nodes.connection import NodeConnection, PendingQuestion
@@ -40,12 +42,12 @@ from geolog.protocol.messages import (
     Status,
     StatusRequest,
 )
-from geolog.protocol.read_window import ReadWindow
+from geolog.protocol.read_window import ReadWindow, ReadWindows
 from topology.errors import GeologError, UnavailableError
 from topology.read_order import ReadOrder
 
-SUSPECT_S = 5.0
-"""How long a member that failed is asked after the others."""
+ANSWER_S = 2.0
+"""Time limit of a question, unless the asker sets another."""
 
 SOON_SHARE = 0.25
 """The share of the time for an answer in which a member answers soon."""
@@ -57,31 +59,52 @@ class SilentMemberError(UnavailableError):
     """A member did not answer in time: it, or the network, is slow or down. Retry later."""
 
 
-class Replicas:
-    """Asks members of fragments, with one time limit for each question."""
+@attrs.frozen
+class ReplicasStatistics:
+    """How much is known of replicas now."""
 
-    def __init__(
-        self,
-        pool: NodePool,
-        *,
-        timeout_s: float,
-        region: str | None = None,
-        suspect_s: float = SUSPECT_S,
-        rng: random.Random | None = None,
-    ) -> None:
-        self._pool = pool
-        self._timeout_s = timeout_s
+    slow_count: int
+    """Members asked after the others."""
+    orders_count: int
+    """Orders kept for fragments."""
+    windows_count: int
+    """Members whose pace is remembered."""
+
+
+@attrs.frozen(eq=False)
+class Replicas:
+    """Asks members of fragments, with one time limit for each question.
+
+    A process has one for its pool. Copies with other time limits (`within`) share all that it
+    learns: its order, its slow members, and the pace of each.
+    """
+
+    pool: NodePool
+    _order: ReplicaOrder
+    _windows: ReadWindows = attrs.field(factory=ReadWindows)
+    _timeout_s: float = ANSWER_S
+
+    @classmethod
+    def of(cls, pool: NodePool, *, region: str | None) -> "Replicas":
+        """The door to the pool's nodes, for a client in this region."""
         placement = pool.config.placement
-        self._order = ReplicaOrder(
-            ReadOrder(placement.read_order),
-            local=placement.standing(region),
-            rng=rng or pool.rng,
-            suspect_s=suspect_s,
+        order = ReplicaOrder(
+            ReadOrder(placement.read_order), local=placement.standing(region), rng=pool.rng
         )
-        self._windows: defaultdict[InstanceId, ReadWindow] = defaultdict(ReadWindow)
+        return cls(pool, order)
+
+    def within(self, timeout_s: float) -> "Replicas":
+        """The same door, with this time limit for each question."""
+        return attrs.evolve(self, timeout_s=timeout_s)
 
     def __repr__(self) -> str:
         return f"Replicas({self._timeout_s:g} s for an answer)"
+
+    def statistics(self) -> ReplicasStatistics:
+        """How much is known now, over all copies."""
+        return ReplicasStatistics(
+            self._order.slow_count, self._order.kept_count, len(self._windows)
+        )
 
     # Order and health.
 
@@ -187,9 +210,9 @@ class Replicas:
 
         The time limit is for sending the request, and then for each answer.
         """
-        window = self._windows[member.instance]
+        window = self._windows.of(member.instance)
         with trio.move_on_after(self._timeout_s):
-            link = self._pool.link(member.instance, LinkUse.READING)
+            link = self.pool.link(member.instance, LinkUse.READING)
             connection = await link.wait_connection()
             asking = connection.asking(
                 lambda request: Read(
@@ -282,7 +305,7 @@ class Replicas:
     ) -> NodeConnection:
         """A connection for adds, over which `greet` has returned: both within the limit."""
         with trio.move_on_after(self._timeout_s):
-            connection = await self._pool.link(instance).wait_connection()
+            connection = await self.pool.link(instance).wait_connection()
             await greet(connection)
             return connection
         raise self._silent(self._timeout_s)
@@ -298,7 +321,7 @@ class Replicas:
     ) -> A:
         timeout_s = self._timeout_s if within_s is None else within_s
         with trio.move_on_after(timeout_s):
-            connection = await self._pool.link(instance, use).wait_connection()
+            connection = await self.pool.link(instance, use).wait_connection()
             return await connection.ask(make, kind)
         raise self._silent(timeout_s)
 

@@ -14,7 +14,6 @@ import trio
 from geolog.ledger.nodes.cluster_nodes import ClusterSnapshot
 from geolog.ledger.nodes.connection import NodeConnection
 from geolog.ledger.nodes.node_choice import choose_nodes
-from geolog.ledger.nodes.node_pool import NodePool
 from geolog.ledger.replicas.replicas import Replicas
 from geolog.ledger.writing.greeting import greet_members
 from geolog.ledger.writing.ledger_placement import with_members_of
@@ -52,16 +51,16 @@ class ReplacementFinder:
 
     def __init__(
         self,
-        pool: NodePool,
+        replicas: Replicas,
         *,
         region: str | None,
         rng: random.Random,
         patience_s: float,
     ) -> None:
-        self._pool = pool
+        self._pool = replicas.pool
         self._region = region
         self._rng = rng
-        self._replicas = Replicas(pool, timeout_s=patience_s)
+        self._replicas = replicas.within(patience_s)
         self._avoided_until_s: dict[InstanceId, float] = {}
 
     def avoid(self, instances: Iterable[InstanceId]) -> None:

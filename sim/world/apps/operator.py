@@ -87,6 +87,6 @@ async def repair_all(
         for record in await access.catalog.records_in(bucket)
         if record.state is LedgerState.CLOSED
     ]
-    copier = Copier(access.pool, region=access.region, config=config)
+    copier = Copier(access.replicas, region=access.region, config=config)
     doubts = await settle_doubts(access, copier, timeout_s=config.member_timeout_s)
     return reports, doubts

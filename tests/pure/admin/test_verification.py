@@ -35,8 +35,7 @@ async def verified(
 ) -> VerifyReport:
     """Verify the ledger from entry 0, which should have sequence `due`."""
     reader = LedgerReader(
-        nodes.pool,
-        region="near",
+        nodes.replicas,
         rng=random.Random(1),
         config=LedgerReadConfig(),
         record_now=nodes.record_now,

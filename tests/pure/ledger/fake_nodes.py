@@ -10,6 +10,7 @@ import trio
 
 from geolog.ledger.nodes.connection import ConnectionConfig
 from geolog.ledger.nodes.node_pool import NodePool, PoolConfig, open_node_pool
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.documents import seal_document
 from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.paths import ClusterPaths
@@ -183,12 +184,13 @@ class FakeNode:
 
 @attrs.define
 class FakeNodes:
-    """Three or more nodes in three regions, and a pool that knows them."""
+    """Three or more nodes in three regions, and the door to them."""
 
     network: MemoryNetwork
     nodes: list[FakeNode]
     metadata: MemoryMetadata
     pool: NodePool
+    replicas: Replicas
     nursery: trio.Nursery
 
     async def record_now(self, _ledger: LedgerId) -> LedgerRecord:
@@ -260,5 +262,6 @@ async def open_fake_nodes(
             rng=random.Random(1),
             config=PoolConfig(connection=connection or ConnectionConfig()),
         ) as pool:
-            yield FakeNodes(network, nodes, metadata, pool, nursery)
+            replicas = Replicas.of(pool, region="near")
+            yield FakeNodes(network, nodes, metadata, pool, replicas, nursery)
         nursery.cancel_scope.cancel()

@@ -48,7 +48,7 @@ def still_open(nodes: FakeNodes) -> LedgerRecord:
 async def copy(
     nodes: FakeNodes, record: LedgerRecord, *targets: int, is_deep: bool = False
 ) -> CopyOutcome:
-    copier = Copier(nodes.pool, region="near", config=CopyConfig(batch_entries=4))
+    copier = Copier(nodes.replicas, region="near", config=CopyConfig(batch_entries=4))
     return await copier.copy(record, final_extents(record)[0], targets, is_deep=is_deep)
 
 
@@ -108,7 +108,7 @@ async def test_progress_covers_all_fragments(autojump_clock: MockClock) -> None:
         nodes.store(COUNT, at=(0, 1))
         seen: list[CopyProgress] = []
         copier = Copier(
-            nodes.pool,
+            nodes.replicas,
             region=None,
             config=CopyConfig(),
             on_progress=lambda progress: seen.append(attrs.evolve(progress)),

@@ -70,7 +70,7 @@ async def open_kept(
             writer,
             ledgers=ledgers,
             finder=ReplacementFinder(
-                nodes.pool, region="near", rng=random.Random(1), patience_s=1.0
+                nodes.replicas, region="near", rng=random.Random(1), patience_s=1.0
             ),
             add_timeout_s=2.0,
             member_away_s=10.0,

@@ -36,8 +36,7 @@ def a_reader(
     nodes: FakeNodes, record_now: RecordNow | None = None, **config: int
 ) -> LedgerReader:
     return LedgerReader(
-        nodes.pool,
-        region="near",
+        nodes.replicas,
         rng=random.Random(1),
         config=LedgerReadConfig(**config),
         record_now=record_now or nodes.record_now,
@@ -300,3 +299,20 @@ async def test_a_ledger_may_hold_entries_under_other_numbers_than_their_headers(
         with trio.move_on_after(1):
             await reader.read(nodes.ledger(), EntryId(0), EntryId(2))
         assert reader.damaged_count > 0, "by other numbers, these are the wrong entries"
+
+
+async def test_readers_share_what_one_learned_of_a_silent_replica(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(10)
+        nodes.nodes[0].lie = LIES["silence"]
+        patient, hasty = a_reader(nodes), a_reader(nodes, replica_timeout_s=1)
+        await hasty.read(nodes.ledger(), EntryId(0), EntryId(4))
+        asked_count, started_s = len(nodes.nodes[0].asked), trio.current_time()
+
+        fetched = await patient.read(nodes.ledger(), EntryId(5), EntryId(9))
+
+        assert [one.entry for one in fetched] == list(range(5, 10))
+        assert trio.current_time() == started_s, "the silent one is not asked first again"
+        assert len(nodes.nodes[0].asked) == asked_count

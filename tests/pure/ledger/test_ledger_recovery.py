@@ -54,7 +54,7 @@ async def recovered(nodes: FakeNodes, ledgers: LedgerMetadata) -> LedgerRecord:
     return await recover_ledger(
         LEDGER,
         ledgers=ledgers,
-        pool=nodes.pool,
+        replicas=nodes.replicas,
         rng=random.Random(1),
         config=RecoveryConfig(),
     )
@@ -209,7 +209,7 @@ async def test_members_behind_narrow_links_are_not_silent_however_long_a_batch_t
             closed = await recover_ledger(
                 LEDGER,
                 ledgers=await stored(nodes, nodes.ledger()),
-                pool=nodes.pool,
+                replicas=nodes.replicas,
                 rng=random.Random(1),
                 config=RecoveryConfig(batch_bytes=1),
             )

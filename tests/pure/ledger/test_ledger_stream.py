@@ -22,8 +22,7 @@ ENTRY_BYTES = entry_of(0).length_bytes
 
 def a_stream(nodes: FakeNodes, first: int, last: int, **config: int) -> LedgerStream:
     reader = LedgerReader(
-        nodes.pool,
-        region="near",
+        nodes.replicas,
         rng=random.Random(1),
         config=LedgerReadConfig(**config),
         record_now=nodes.record_now,
@@ -202,8 +201,7 @@ async def test_a_follower_gets_acknowledged_entries_only(
         nodes.store(10)
         nodes.nodes[0].lac = EntryId(6)
         reader = LedgerReader(
-            nodes.pool,
-            region="near",
+            nodes.replicas,
             rng=random.Random(1),
             config=LedgerReadConfig(),
             record_now=nodes.record_now,
@@ -224,8 +222,7 @@ async def test_a_follower_goes_to_another_member_when_its_own_fails(
             node.lac = EntryId(9)
         nodes.network.kill(nodes.nodes[0].address.host)
         reader = LedgerReader(
-            nodes.pool,
-            region="near",
+            nodes.replicas,
             rng=random.Random(1),
             config=LedgerReadConfig(),
             record_now=nodes.record_now,

@@ -10,7 +10,6 @@ import trio
 from trio.testing import MockClock
 
 from geolog.ledger.nodes.connection import ConnectionConfig, NodeConnection
-from geolog.ledger.replicas.replicas import Replicas
 from geolog.ledger.writing.greeting import greet_members
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId
@@ -109,7 +108,7 @@ async def test_members_that_were_greeted_before_there_was_a_writer_are_not_asked
         away.lie = lambda asked, answers: [] if isinstance(asked, OpenLedger) else answers
         record = nodes.ledger()
         greeted = await greet_members(
-            Replicas(nodes.pool, timeout_s=1.0), record, record.fragments[-1].ensemble
+            nodes.replicas.within(1.0), record, record.fragments[-1].ensemble
         )
         away.lie = lambda asked, answers: answers
         async with a_writer(nodes, Listener(), known_over=greeted) as writer:

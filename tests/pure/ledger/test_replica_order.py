@@ -26,7 +26,7 @@ SLOTS = range(len(PLACES))
 def order_of(
     order: ReadOrder = ReadOrder.SEED, local: Location | None = None, seed: int = 0
 ) -> ReplicaOrder:
-    return ReplicaOrder(order, local=local, rng=random.Random(seed), suspect_s=5)
+    return ReplicaOrder(order, local=local, rng=random.Random(seed))
 
 
 def regions(order: list[int]) -> str:

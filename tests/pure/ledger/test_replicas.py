@@ -1,25 +1,29 @@
 """The door to replicas: time limits, whom to ask next, and what a failure teaches."""
 
-import random
-
 import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
 from geolog.ledger.nodes.connection import NodeConnection
-from geolog.ledger.replicas.replicas import SOON_SHARE, Replicas, SilentMemberError
-from geolog.protocol.ids import EntryId
-from geolog.protocol.ledger_state import Member
+from geolog.ledger.replicas.replica_order import KEPT_MAX
+from geolog.ledger.replicas.replicas import (
+    SOON_SHARE,
+    Replicas,
+    SilentMemberError,
+)
+from geolog.protocol.ids import EntryId, InstanceId
+from geolog.protocol.ledger_state import Fragment, Member
 from geolog.protocol.messages import Follow, Message, Probe, ProbeAnswer, ReadAnswer
 from tests.pure.ledger.fake_nodes import LEDGER, FakeNodes, open_fake_nodes
 from topology.errors import UnavailableError
+from topology.slow_nodes import SLOW_NODES_MAX
 
 TIMEOUT_S = 2.0
 
 
 def replicas_of(nodes: FakeNodes) -> Replicas:
-    return Replicas(nodes.pool, timeout_s=TIMEOUT_S, region="near", rng=random.Random(1))
+    return nodes.replicas.within(TIMEOUT_S)
 
 
 def silent(_asked: Message, _answers: list[Message]) -> list[Message]:
@@ -47,7 +51,7 @@ def member_of(nodes: FakeNodes, slot: int) -> Member:
 async def test_the_limit_covers_the_wait_for_a_connection(autojump_clock: MockClock) -> None:
     async with open_fake_nodes() as nodes:
         nodes.nodes[0].lie = silent
-        replicas = Replicas(nodes.pool, timeout_s=0.5)
+        replicas = nodes.replicas.within(0.5)
         started_s = trio.current_time()
 
         with pytest.raises(SilentMemberError, match=r"no answer within 0\.5 s"):
@@ -182,3 +186,36 @@ async def test_a_streamed_read_limits_the_time_of_each_answer(
         (link,) = nodes.pool.links()
         assert link.connection is not None
         assert link.connection.is_idle, "nothing waits for answers that were dropped"
+
+
+async def test_copies_with_other_limits_share_what_each_learns(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        fragment = nodes.ledger().fragments[-1]
+        one, other = nodes.replicas.within(1.0), nodes.replicas.within(5.0)
+        before = other.in_order(fragment, range(3))
+
+        one.note_failed(fragment.ensemble[0])
+        while_slow = other.in_order(fragment, range(3))
+        other.forgive(fragment.ensemble[0])
+
+        assert (before[0], while_slow[-1]) == (0, 0)
+        assert one.in_order(fragment, range(3))[0] == 0
+        assert one.statistics() == other.statistics() == nodes.replicas.statistics()
+
+
+async def test_what_is_known_of_nodes_is_bounded(autojump_clock: MockClock) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(1)
+        replicas = nodes.replicas
+        location = member_of(nodes, 0).location
+        for number in range(max(SLOW_NODES_MAX, KEPT_MAX) + 10):
+            gone = Member(InstanceId(f"{number:032x}"), f"gone-{number}", location)
+            replicas.in_order(Fragment(EntryId(0), (gone,)), [0])
+            if number < SLOW_NODES_MAX + 10:
+                replicas.note_failed(gone)
+        known = replicas.statistics()
+
+        assert known.slow_count == SLOW_NODES_MAX
+        assert 0 < known.orders_count <= KEPT_MAX

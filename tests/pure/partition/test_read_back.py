@@ -53,8 +53,7 @@ def read_back_of(
     nodes: FakeNodes, ledger: LedgerRecord, segment: SegmentRecord | None
 ) -> BatchReadBack:
     reader = LedgerReader(
-        nodes.pool,
-        region="near",
+        nodes.replicas,
         rng=random.Random(1),
         config=LedgerReadConfig(),
         record_now=nodes.record_now,

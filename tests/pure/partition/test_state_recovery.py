@@ -134,8 +134,7 @@ async def read_back(nodes: FakeNodes, log: Log, progress: RecoveryProgress) -> P
         activated_us=0,
     )
     reader = LedgerReader(
-        nodes.pool,
-        region=None,
+        nodes.replicas,
         rng=random.Random(1),
         config=LedgerReadConfig(),
         record_now=nodes.record_now,

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.protocol.read_window import ANSWERS_MAX, ANSWERS_MIN, SHARE, ReadWindow
+from geolog.protocol.ids import InstanceId
+from geolog.protocol.read_window import ANSWERS_MAX, ANSWERS_MIN, SHARE, ReadWindow, ReadWindows
 
 
 def settled(*, round_trip_s: float, answer_s: float) -> ReadWindow:
@@ -55,3 +56,17 @@ def test_the_window_never_leaves_its_bounds(seen: list[tuple[float, float, int]]
     for delay_s, took_s, count in seen:
         window.on_answered(delay_s=delay_s, took_s=took_s, count=count)
         assert ANSWERS_MIN <= window.answers <= ANSWERS_MAX
+
+
+@given(asked=st.lists(st.integers(0, 6)))
+def test_replicas_keep_their_windows_but_those_unused_longest(asked: list[int]) -> None:
+    windows = ReadWindows(replicas_max=3)
+    model: list[tuple[int, ReadWindow]] = []  # The replica unused for longest comes first.
+    for number in asked:
+        window = windows.of(InstanceId(str(number)))
+        known = [one for one in model if one[0] == number]
+        assert not known or window is known[0][1]
+        assert all(window is not other for replica, other in model if replica != number)
+        model = [*(one for one in model if one[0] != number), (number, window)][-3:]
+
+    assert len(windows) == len(model)

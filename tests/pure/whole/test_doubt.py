@@ -12,7 +12,6 @@ from geolog.catalog.descriptions import HealthState
 from geolog.ledger.copying.copier import Copier
 from geolog.ledger.copying.fragment_copy import CopyConfig
 from geolog.ledger.recovery.ledger_recovery import recover_ledger
-from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.repair_queue import RepairReason
 from geolog.protocol.copying import final_extents, with_extent, with_member
 from geolog.protocol.ids import EntryId, LedgerId
@@ -81,7 +80,7 @@ async def is_in_doubt(world: World, node_id: str) -> bool:
 
 async def settle(world: World) -> list[DoubtReport]:
     config = CopyConfig()
-    copier = Copier(world.log.access.pool, region=None, config=config)
+    copier = Copier(world.log.access.replicas, region=None, config=config)
     return await settle_doubts(world.log.access, copier, timeout_s=config.member_timeout_s)
 
 
@@ -234,13 +233,13 @@ async def test_a_takeover_fences_again_a_member_that_lost_the_fence(
             await recover_ledger(
                 ledger,
                 ledgers=access.ledgers,
-                pool=access.pool,
+                replicas=access.replicas,
                 rng=access.rng,
                 config=access.recovery,
             )
         gone = await give_a_slot_away(world, ledger)
         await damage(world, gone.node_id, len(before_fence))
-        replicas = Replicas(access.pool, timeout_s=1)
+        replicas = access.replicas.within(1)
 
         before = await replicas.probe(ledger, gone, EntryId(0), 1)
         (settled,) = await settle(world)
@@ -263,7 +262,7 @@ async def give_a_slot_away(world: World, ledger: LedgerId) -> Member:
         if extent.slot_of(node.instance) is None
     )
     changed = with_member(extent, gone.instance, new)
-    outcome = await Copier(access.pool, region=None, config=CopyConfig()).copy(
+    outcome = await Copier(access.replicas, region=None, config=CopyConfig()).copy(
         read.record, changed, [0]
     )
     assert outcome.why_incomplete(0) is None

@@ -62,7 +62,7 @@ def finder_of(world: World, ledgers: LedgerMetadata, lac: EntryId) -> TailFinder
         partitions=access.partitions,
         ledgers=ledgers,
         reader=FencedMembers(access.reader, lac),
-        pool=access.pool,
+        replicas=access.replicas,
         rng=access.rng,
         recovery=access.recovery,
     )

@@ -88,7 +88,7 @@ async def test_the_end_is_not_taken_from_members_replaced_meanwhile(
             partitions=access.partitions,
             ledgers=LateAnswer(access.ledgers, was_read, go_on),
             reader=access.reader,
-            pool=access.pool,
+            replicas=access.replicas,
             rng=access.rng,
             recovery=access.recovery,
         )

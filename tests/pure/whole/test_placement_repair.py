@@ -15,7 +15,6 @@ from geolog.admin.placement.placement_repair import PlacementRepairer
 from geolog.catalog.descriptions import HealthState
 from geolog.ledger.copying.fragment_copy import CopyConfig
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
-from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.nodes import list_known_nodes
 from geolog.metadata.placement_switches import change_switches
 from geolog.metadata.replaced_nodes import mark_replaced
@@ -464,7 +463,7 @@ async def a_world_of_four_nodes() -> AsyncIterator[tuple[World, list[bytes]]]:
 async def ledgers_let_go(world: World) -> int:
     """How many ledgers the nodes have let go in total."""
     access = world.log.access
-    replicas = Replicas(access.pool, timeout_s=5.0)
+    replicas = access.replicas.within(5.0)
     nodes = await list_known_nodes(access.metadata, "default")
     statuses = [json.loads(await replicas.status(node.instance)) for node in nodes]
     return sum(status["garbage"]["ledgers_let_go"] for status in statuses)
