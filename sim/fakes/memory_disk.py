@@ -69,19 +69,19 @@ class MemoryFile:
         """Write all buffers and wait until they are on disk."""
         with self._poisoned_by_failure():
             self._write(offset, buffers)
-            await trio.sleep(self._disk.faults.sync_s)
+            await self._disk.take_turn(self._disk.faults.sync_s)
             self._disk.count_sync(self._name)
             self._inode.sync()
 
     async def write(self, offset: int, buffers: Buffers) -> None:
         """Write without waiting for the disk."""
-        await trio.lowlevel.checkpoint()
+        await self._disk.take_turn()
         with self._poisoned_by_failure():
             self._write(offset, buffers)
 
     async def read(self, offset: int, length: int) -> bytes:
         """Read; shorter only at the end of the file."""
-        await trio.sleep(self._disk.faults.read_s)
+        await self._disk.take_turn(self._disk.faults.read_s)
         if not self._inode.is_readable(offset, length):
             what = f"cannot read {length} bytes at {offset} of {self._name}"
             raise UnreadableError(f"{what}: {os.strerror(errno.EIO)}")
@@ -95,17 +95,17 @@ class MemoryFile:
 
     async def forget_cached(self, _pieces: Sequence[Piece]) -> None:
         """Do nothing: this disk has no cache."""
-        await trio.lowlevel.checkpoint()
+        await self._disk.take_turn()
 
     async def allocate(self, offset: int, length: int) -> None:
         """Reserve space for these bytes. DiskFullError if there is not enough."""
-        await trio.lowlevel.checkpoint()
+        await self._disk.take_turn()
         self._disk.count_growth(self._name, offset + length - self.size_bytes)
         self._inode.seen_bytes = max(self.size_bytes, offset + length)
 
     async def truncate(self, length: int) -> None:
         """Cut the file to this length; not durable until the next `write_synced`."""
-        await trio.lowlevel.checkpoint()
+        await self._disk.take_turn()
         self._inode.truncate(length)
 
     def rest(self) -> None:
@@ -113,7 +113,7 @@ class MemoryFile:
 
     async def close(self) -> None:
         """Close without a sync."""
-        await trio.lowlevel.checkpoint()
+        await self._disk.take_turn()
 
     def _write(self, offset: int, buffers: Buffers) -> None:
         written = b"".join(buffers)
@@ -136,6 +136,9 @@ class MemoryDisk:
     def __init__(self, *, capacity_bytes: int = DISK_BYTES, name: str = "in memory") -> None:
         self.name = name
         self.faults = DiskFaults()
+        self.is_instant = False
+        """Whether calls return at once, without a turn for other tasks. For exhaustive tests
+        with one task, in which millions of empty turns would take most of the time."""
         self.capacity_bytes = capacity_bytes
         self.writes_count = 0
         self.syncs_count = 0
@@ -145,43 +148,48 @@ class MemoryDisk:
     def __str__(self) -> str:
         return self.name
 
+    async def take_turn(self, duration_s: float = 0.0) -> None:
+        """Let other tasks run while a call lasts."""
+        if not self.is_instant:
+            await trio.sleep(duration_s)
+
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
-        await trio.lowlevel.checkpoint()
+        await self.take_turn()
         return sorted(self._names.seen)
 
     async def open(self, name: str) -> DiskFile:
         """Open an existing file for reading and writing. NotFoundError."""
-        await trio.lowlevel.checkpoint()
+        await self.take_turn()
         return MemoryFile(self, name, self._inode(name))
 
     async def create(self, name: str) -> DiskFile:
         """Create an empty file. Until `sync_directory`, a power loss may remove it."""
-        await trio.lowlevel.checkpoint()
+        await self.take_turn()
         self._names.create(name, Inode())
         return MemoryFile(self, name, self._inode(name))
 
     async def rename(self, name: str, to: str) -> None:
         """Rename, replacing an existing file; not durable until `sync_directory`."""
-        await trio.lowlevel.checkpoint()
+        await self.take_turn()
         self._inode(name)
         self._names.rename(name, to)
 
     async def remove(self, name: str) -> None:
         """Remove; not durable until `sync_directory`."""
-        await trio.lowlevel.checkpoint()
+        await self.take_turn()
         self._inode(name)
         self._names.remove(name)
 
     async def sync_directory(self) -> None:
         """Wait until all creations, renames and removals before this call are on disk."""
         through = self._names.changes_count
-        await trio.sleep(self.faults.sync_s)
+        await self.take_turn(self.faults.sync_s)
         self._names.sync(through)
 
     async def free_bytes(self) -> int:
         """Space left for this node."""
-        await trio.lowlevel.checkpoint()
+        await self.take_turn()
         return self.capacity_bytes - self._used_bytes()
 
     def handed_on(self) -> "MemoryDisk":

@@ -62,7 +62,7 @@ class Aged:
         yield from range(DATA_OFFSET, content_bytes)
 
     def with_content(self, name: str, content: bytes) -> MemoryDisk:
-        disk = self.disk.crash(keep_unsynced=True)
+        disk = self._found()
         disk.overwrite(name, content)
         return disk
 
@@ -72,9 +72,15 @@ class Aged:
         return self.with_content(name, bytes(content))
 
     async def without(self, *names: str) -> MemoryDisk:
-        disk = self.disk.crash(keep_unsynced=True)
+        disk = self._found()
         for name in names:
             await disk.remove(name)
+        return disk
+
+    def _found(self) -> MemoryDisk:
+        """The disk for the next process, which has only one task."""
+        disk = self.disk.crash(keep_unsynced=True)
+        disk.is_instant = True
         return disk
 
 
