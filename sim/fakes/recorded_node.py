@@ -78,7 +78,7 @@ class RecordedNode:
             RecordedDirectory(directory / f"0-{at}") for at in range(directories_count)
         ]
         self.problems: list[str] = []
-        """Errors that ended lives that were not cut off."""
+        """Errors that ended lives that were not cut off, and damage that a start found."""
 
     def __repr__(self) -> str:
         return f"RecordedNode({self.config.node_id}, {self._losses_count} power losses)"
@@ -97,7 +97,9 @@ class RecordedNode:
         """Run a life until it is killed or asked to end."""
         try:
             with life.scope:
-                async with self._open(life.of_disks) as life.node:
+                async with self._open(life.of_disks) as node:
+                    self.problems += _damage_found(node)
+                    life.node = node
                     life.begun.set()
                     await trio.sleep_forever()
         except* CutOffError:
@@ -137,6 +139,15 @@ class RecordedNode:
                     random_bytes=world.rng.randbytes,
                 )
             )
+
+
+def _damage_found(node: StorageNode) -> list[str]:
+    """Damage that the start found, although no disk was damaged: it puts ledgers in doubt."""
+    return [
+        f"{node.node_id} found damage in {store.disk}: {damage}"
+        for store in node.service.stores
+        for damage in store.ledgers.damaged
+    ]
 
 
 def end_session(metadata: MemoryMetadata) -> None:

@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
+import trio
 
+from geolog.transport.seam import Address
 from regions.storage import restart
+from regions.storage.config import StorageConfig
 from regions.storage.disk import Disk
 from regions.storage.open_file import OpenFile
 from regions.storage.protocol.records import (
@@ -17,11 +21,14 @@ from regions.storage.protocol.records import (
     unfinished_name,
 )
 from regions.storage.replay import Replay
-from sim.fakes.recorded_node import WrapDisk
+from sim.fakes.memory_metadata import open_memory_store
+from sim.fakes.memory_transport import MemoryNetwork
+from sim.fakes.recorded_node import NodeLife, NodeWorld, RecordedNode, WrapDisk
 from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from tests.system.planted_disks import ForgetfulDirectory, NeverSyncedDisk
 
+CONFIG = StorageConfig(location="/here/rack-1", listen=Address("storage", 7001), node_id="node")
 LOOPS = 200
 LOOPS_ALL = 10
 LOOPS_TO_FIND_MAX = 1000
@@ -53,6 +60,32 @@ async def test_acknowledged_records_outlive_the_power_loss_of_all_nodes(
     assert verdict.counts["power_losses"] == LOOPS_ALL
     assert verdict.counts["recoveries"] > LOOPS_ALL / 3
     assert verdict.counts["acknowledged"] > LOOPS_ALL
+
+
+async def test_damage_that_a_start_finds_is_a_problem_even_if_no_promise_is_broken(
+    tmp_path: Path,
+) -> None:
+    async with open_memory_store() as store:
+        world = NodeWorld(store=store, network=MemoryNetwork(), rng=Random(1))
+        for _ in range(2):
+            node = RecordedNode(CONFIG, world, tmp_path, 1)
+            await live(node)
+            assert node.problems == []
+
+        (tmp_path / "0-0" / file_name(1)).unlink()
+        node = RecordedNode(CONFIG, world, tmp_path, 1)
+        await live(node)
+
+    [problem] = node.problems
+    assert problem.startswith("node found damage in ")
+
+
+async def live(node: RecordedNode) -> None:
+    life = NodeLife()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.run, life)
+        await life.begun.wait()
+        life.end()
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,11 @@ class _History:
             await self._live(self._drawn_life(), self._load)
             is_at_seal = self._life.of_disks.is_cut_off_at_seal
             self._counts.cut_at_seal += is_at_seal
-            if is_at_seal or self._rng.random() < 0.4:
+            is_killed = is_at_seal or self._rng.random() < 0.4
+            while is_killed:
                 self._counts.kills += 1
                 await self._live(self._drawn_life(), self._ask_again)
+                is_killed = self._rng.random() < 0.4
             self._node.lose_power()
             self._counts.power_losses += 1
             if self.promises.problems:
