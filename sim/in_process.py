@@ -14,6 +14,7 @@ import trio
 
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
+from geolog.client.proxies.proxies import Via
 from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig
 from regions.storage.node import open_storage_node
@@ -168,10 +169,11 @@ class InProcessCluster:
         config: LogConfig | None = None,
         on_session: Callable[[MemoryMetadata], None] | None = None,
         off_us: Callable[[], int] = lambda: 0,
+        via: Via | None = "direct",
     ) -> AsyncIterator[Log]:
         """Open a client on its own host in a region.
 
-        `off_us`: how far that host's wall clock is ahead.
+        `off_us`: how far that host's wall clock is ahead. `via`: as of `geolog.connect`.
         """
         host = host or f"client-in-{region}"
         true_us = self.now_us
@@ -186,6 +188,7 @@ class InProcessCluster:
                 rng=random.Random(self._rng.getrandbits(64)),
                 now_us=lambda: true_us() + off_us(),
                 config=config,
+                via=via,
             ) as log,
         ):
             if on_session is not None:

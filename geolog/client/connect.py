@@ -7,9 +7,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal
 
+from geolog.background import open_background
 from geolog.catalog.partition_owners import PartitionOwners
 from geolog.client.arguments import checked
 from geolog.client.log import Log, LogConfig
+from geolog.client.proxies.connection import ProxyConnections
+from geolog.client.proxies.proxies import Proxies, Via
+from geolog.client.proxies.routes import ProxyRoutes
 from geolog.ledger.nodes.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
 from geolog.ledger.replicas.replicas import Replicas
@@ -38,6 +42,7 @@ async def open_log(
     config: LogConfig | None = None,
     ask_reach: AskReach | None = None,
     metadata_regions: tuple[str, ...] | None = None,
+    via: Via | None = "direct",
 ) -> AsyncIterator[Log]:
     """Open a log over given seams, for the length of the block.
 
@@ -53,7 +58,13 @@ async def open_log(
         ) as pool,
         open_repair_reporter(queue) as repairs,
         open_shown_owners(metadata, paths, PartitionOwners(metadata, paths), rng) as owners,
+        open_background() as nursery,
     ):
+        proxies = Proxies(
+            ProxyConnections(transport, nursery),
+            ProxyRoutes(metadata, cluster, region, rng),
+            via,
+        )
         log = Log(
             metadata=metadata,
             replicas=Replicas.of(pool, region=region),
@@ -67,6 +78,7 @@ async def open_log(
             config=config,
             ask_reach=ask_reach,
             metadata_regions=metadata_regions,
+            proxies=proxies,
         )
         try:
             yield log
@@ -81,7 +93,7 @@ async def connect(
     zookeeper: str,
     cluster: str = "default",
     region: str | None = None,
-    via: Literal["direct", "proxy"] = "direct",
+    via: Literal["direct", "proxy"] | None = None,
     session_timeout_s: float = 6.0,
     config: LogConfig | None = None,
     gateway: Address | str | None = None,
@@ -90,15 +102,12 @@ async def connect(
     """Connect to a cluster, for the length of the block.
 
     zookeeper: servers and chroot, `HOST:PORT,…[/chroot]`. region: the caller's region; reads
-    prefer its nodes. via: `direct` makes this process the owner of the streams it writes.
+    prefer its nodes. via: `proxy` writes through write proxies; `direct` makes this process the
+    owner of the streams it writes. Left out: through proxies if any is up, else directly.
     gateway: `HOST:PORT` of a gateway of an emulated WAN, to reach all servers as from `region`.
     zookeeper_regions: the region of each ZooKeeper server, in the same order, if known.
     UnavailableError: no ZooKeeper server answers. NotFoundError: there is no such cluster.
     """
-    if via != "direct":
-        raise InvalidArgumentError(
-            f"via={via!r} is not implemented yet; via='direct' writes from this process"
-        )
     rng = random.Random()
     through = gateway_of(gateway, region)
     servers = [Address.parse(each) for each in parse_servers(zookeeper)[0].split(",")]
@@ -117,6 +126,7 @@ async def connect(
             config=config,
             ask_reach=partial(reach_of, servers, transport_through(through)),
             metadata_regions=_checked_regions(zookeeper_regions, len(servers)),
+            via=via,
         ) as log:
             yield log
 

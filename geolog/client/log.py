@@ -13,6 +13,7 @@ from geolog.admin.cluster_view import judge_cluster, list_nodes
 from geolog.admin.extents import extents_of
 from geolog.admin.placement.placement_health import LEDGERS_JUDGED_MAX
 from geolog.admin.verification import StreamVerifier, VerifyReport
+from geolog.background import both
 from geolog.catalog.descriptions import (
     HealthReport,
     NodeDescription,
@@ -32,6 +33,7 @@ from geolog.catalog.stream_settings import (
 )
 from geolog.catalog.stream_view import StreamView
 from geolog.client.arguments import checked
+from geolog.client.proxies.proxies import Proxies
 from geolog.client.reading.bounds import EARLIEST, Bound
 from geolog.client.reading.reader import (
     Reader,
@@ -42,6 +44,7 @@ from geolog.client.reading.reader import (
 from geolog.client.reading.record import Gap
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.writing.partition_batcher import WriterConfig
+from geolog.client.writing.proxied_writer import open_proxied_writer
 from geolog.client.writing.stream_writer import open_stream_writer
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import AckLevel
@@ -129,8 +132,10 @@ class Log:
         config: LogConfig,
         ask_reach: AskReach | None,
         metadata_regions: tuple[str, ...] | None = None,
+        proxies: Proxies,
     ) -> None:
         self.cluster = cluster
+        self._proxies = proxies
         self.region = region
         self._metadata = metadata
         self._replicas = replicas
@@ -504,10 +509,11 @@ class Log:
         batch_bytes: int = 256 * 1024,
         in_flight_bytes: int = 32 * 1024 * 1024,
     ) -> AsyncIterator[Writer]:
-        """Own the stream, or one partition of it, and append to it within the block.
+        """Append to the stream, or one partition of it, within the block.
 
-        Opening fences the previous writer and recovers its open ledger. A block that ends
-        without an error flushes first.
+        Through write proxies, any number of writers append to a stream at the same time. A
+        direct writer owns the stream: opening it fences the writer before, and recovers its
+        open ledger. A block that ends without an error flushes first.
         writer_id: number the records, so that a repeated append is recognised and not stored
         twice. ack: answer appends once an ack set has them on disk ("durable") or in memory
         ("received"). linger_s, batch_bytes: seal a batch after this time or at this size.
@@ -516,15 +522,32 @@ class Log:
         config = WriterConfig(
             linger_s=linger_s, batch_bytes=batch_bytes, in_flight_bytes=in_flight_bytes
         )
-        record, _ = await self._named(name)
-        async with open_stream_writer(
-            record,
-            parse_target(name)[1],
-            config,
-            writer_id=writer_id,
-            ack=AckLevel(ack),
-            opener=self.partition_opener,
-        ) as writer:
+        number = parse_target(name)[1]
+        (record, _), is_by_proxy = await both(
+            partial(self._named, name), self._proxies.is_way_to_write
+        )
+        if is_by_proxy:
+            opened = open_proxied_writer(
+                record,
+                number,
+                config,
+                writer_id=writer_id,
+                ack=AckLevel(ack),
+                catalog=self._catalog,
+                proxies=self._proxies,
+                rng=self._rng,
+                now_us=self._now_us,
+            )
+        else:
+            opened = open_stream_writer(
+                record,
+                number,
+                config,
+                writer_id=writer_id,
+                ack=AckLevel(ack),
+                opener=self.partition_opener,
+            )
+        async with opened as writer:
             yield writer
 
     @asynccontextmanager

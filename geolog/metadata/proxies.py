@@ -25,6 +25,19 @@ class ProxyRecord:
     """Whether it takes no more partitions."""
 
 
+_OWNER_PREFIX = "proxy "
+
+
+def owner_name(proxy_id: str, region: str) -> str:
+    """The name of a proxy in owner records."""
+    return f"{_OWNER_PREFIX}{proxy_id} in {region}"
+
+
+def is_proxys_name(owner: str) -> bool:
+    """Whether an owner record's name is that of a proxy."""
+    return owner.startswith(_OWNER_PREFIX)
+
+
 async def list_live_proxies(metadata: Metadata, cluster: str) -> list[ProxyRecord]:
     """The proxies that are up, ordered by id."""
     parent = ClusterPaths(cluster).proxies_live

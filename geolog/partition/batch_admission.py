@@ -15,11 +15,11 @@ that the partition does not know comes from a session that has been forgotten.
 Rules: PROTOCOL S7, S11, S19 and S22.
 """
 
-from geolog.partition.batch_in_flight import BatchTerms
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.writer_fence import may_fence
 from geolog.protocol.writer_standing import WriterFence
+from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
 from topology.errors import ConflictError, FencedError, GeologError
 

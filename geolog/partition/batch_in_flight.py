@@ -11,28 +11,9 @@ from geolog.protocol.partition_state import PartitionState, WrittenBatch
 from geolog.protocol.sequencer import Assigned
 from geolog.protocol.writer_standing import WriterFence
 from geolog.wire.batch import SealedBatch
-from geolog.wire.entry import EncodedEntry, EntryKind, WriterStamp, encode_entry
+from geolog.wire.batch_terms import NO_TERMS, BatchTerms
+from geolog.wire.entry import EncodedEntry, EntryKind, encode_entry
 from topology.errors import GeologError
-
-
-@attrs.frozen(kw_only=True)
-class BatchTerms:
-    """Conditions on a batch; the owner refuses the whole batch if it cannot meet them."""
-
-    writer: WriterStamp | None = None
-    """The named writer and its seqs, for exactly-once appends."""
-    seq_before: int | None = None
-    """The last seq that its session sent before it and does not know to be refused. None if the
-    application chose the seqs: then a refused one must come again first."""
-    expect_sequence: int | None = None
-    """The sequence that its first record must get."""
-    transaction_first: int | None = None
-    """The first transaction id in it, if any record has one."""
-    transaction_last: int | None = None
-    """The last transaction id, which is also the highest: they never decrease."""
-
-
-NO_TERMS = BatchTerms()
 
 
 class AnswerListener(Protocol):

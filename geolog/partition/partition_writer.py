@@ -41,10 +41,8 @@ from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
 from geolog.partition.batch_in_flight import (
-    NO_TERMS,
     AnswerListener,
     BatchInFlight,
-    BatchTerms,
     EntryInFlight,
     FenceInFlight,
     RefusedBatch,
@@ -62,6 +60,7 @@ from geolog.protocol.snapshot_pace import SnapshotPace
 from geolog.protocol.stream_state import OwnerRecord, PartitionName, StreamRecord
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import SealedBatch
+from geolog.wire.batch_terms import NO_TERMS, BatchTerms
 from geolog.wire.entry import EntryKind, encode_entry
 from geolog.wire.snapshot import seal_snapshot
 from geolog.wire.writer_fence import seal_fence

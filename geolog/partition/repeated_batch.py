@@ -3,6 +3,7 @@
 Rules: PROTOCOL S5 and S19.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
 import attrs
@@ -46,13 +47,23 @@ class RepeatUnreadError(UnavailableError):
 
 @attrs.frozen
 class FirstPlace:
-    """Where the log had a repeated record already."""
+    """Where the log has a record that was sent again."""
 
     dlsn: DLSN
     sequence: Sequence
+    is_duplicate: bool = True
+    """Whether the log had it before; else the owner took it as new."""
 
 
-class RepeatedBatch:
+class RepeatAnswers(ABC):
+    """The answer to a batch whose records were sent before: each record has its own."""
+
+    @abstractmethod
+    async def answer(self, row: int) -> FirstPlace:
+        """Where the record in this row is, after comparing its bytes. Errors by record."""
+
+
+class RepeatedBatch(RepeatAnswers):
     """The answer to a batch of which the log has a seq: each record has its own.
 
     Records are often batched differently when they are sent again, so one may be in the log and

@@ -22,9 +22,15 @@ def told_of_record(failure: GeologError, *, is_numbered: bool) -> GeologError:
 
 def told_as_unknown(failure: GeologError, words: str) -> GeologError:
     """The failure with outcome `unknown` and another message."""
+    told = in_other_words(failure, words)
+    told.outcome = "unknown"
+    return told
+
+
+def in_other_words(failure: GeologError, words: str) -> GeologError:
+    """The same failure with another message."""
     kind = type(failure)
     told = kind.__new__(kind, words)  # Some error classes take more than a message.
     told.__dict__.update(vars(failure))
-    told.outcome = "unknown"
     told.__cause__ = failure
     return told

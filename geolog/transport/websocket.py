@@ -124,7 +124,9 @@ async def open_websocket(
             try:
                 yield WebSocket(connection)
             finally:
-                with trio.move_on_after(HANDSHAKE_S, shield=True):
+                # Without a shield: when all is cancelled, so is the task that would hear the
+                # other side's farewell.
+                with trio.move_on_after(HANDSHAKE_S):
                     await connection.aclose()
     except trio_websocket.ConnectionRejected as error:  # By its reader's task.
         body = (error.body or b"").decode(errors="replace").strip()
@@ -181,7 +183,7 @@ async def serve_websocket(
             try:
                 await handle(WebSocket(connection), target)
             finally:
-                with trio.move_on_after(HANDSHAKE_S, shield=True):
+                with trio.move_on_after(HANDSHAKE_S):
                     await connection.aclose()
 
 

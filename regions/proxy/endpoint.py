@@ -1,25 +1,35 @@
 """The WebSocket endpoint of a proxy: takes connections, and starts the session of each path."""
 
-import logging
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import assert_never
 
 import trio
 
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import ByteStream, Listener
 from geolog.transport.websocket import WebSocket, serve_websocket
+from geolog.wire.session.batches import SUBPROTOCOL_BATCHES
 from geolog.wire.session.codes import close_code
 from geolog.wire.session.json_frames import SUBPROTOCOL, encode
-from geolog.wire.session.paths import AppendPath, ReadPath, parse_path
+from geolog.wire.session.paths import (
+    SESSION_PATH,
+    AppendPath,
+    ReadPath,
+    SessionPath,
+    parse_path,
+)
 from regions.proxy.append_session import AppendSession
+from regions.proxy.batch_session import BatchSession
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.read_session import ReadSession
 from regions.proxy.session_host import SessionHost, failure_of, location_of
 from topology.errors import GeologError, InvalidArgumentError
 
-_log = logging.getLogger(__name__)
-
-_REFUSAL = f"no known subprotocol was offered; this endpoint has {SUBPROTOCOL}\n"
+_SUBPROTOCOLS = (SUBPROTOCOL, SUBPROTOCOL_BATCHES)
+_REFUSAL = (
+    f"no known subprotocol was offered; this endpoint has {' and '.join(_SUBPROTOCOLS)}\n"
+)
 
 
 class Endpoint:
@@ -62,8 +72,6 @@ class Endpoint:
                 refusal=_REFUSAL,
                 message_bytes_max=self._host.config.frame_bytes_max,
             )
-        except SocketClosedError:
-            pass  # The client has left.
         finally:
             stream.close()
             self._room.release_on_behalf_of(token)
@@ -71,25 +79,45 @@ class Endpoint:
             self._idle.set()
 
     async def _handle(self, socket: WebSocket, target: str) -> None:
-        """Serve one session; tell the client of the error that ends it, and close."""
+        """Serve one session; tell the client of the error that ends it, and close.
+
+        Several tasks of a session may meet the end of its connection, or different errors.
+        """
+        failure: GeologError | None = None
         try:
             await self._run_session(socket, target)
-        except SocketClosedError:
-            raise
-        except GeologError as error:
-            location = None
-            if isinstance(error, MovedError):
-                location = location_of(error.address, target)
-            failure = failure_of(error, None, location=location)
-            await socket.send(encode(failure))
-            await socket.close(close_code(failure.code), failure.error)
+        except* SocketClosedError:
+            pass  # The client has left.
+        except* GeologError as group:
+            failure = _first_of(group)
+        if failure is not None:
+            await self._send_away(socket, target, failure)
 
-    async def _run_session(self, socket: MessageSocket, target: str) -> None:
+    async def _send_away(self, socket: WebSocket, target: str, error: GeologError) -> None:
+        location = None
+        if isinstance(error, MovedError):
+            location = location_of(error.address, target)
+        answer = failure_of(error, None, location=location)
+        with suppress(SocketClosedError):
+            await socket.send(encode(answer))
+            await socket.close(close_code(answer.code), answer.error)
+
+    async def _run_session(self, socket: WebSocket, target: str) -> None:
         path = parse_path(target)
-        if isinstance(path, ReadPath):
-            await ReadSession(socket, self._host, path).run()
-        else:
-            await self._run_append(socket, path)
+        is_batches = socket.subprotocol == SUBPROTOCOL_BATCHES
+        if is_batches != isinstance(path, SessionPath):
+            raise InvalidArgumentError(
+                f"{SESSION_PATH} needs subprotocol {SUBPROTOCOL_BATCHES}; no other path has it"
+            )
+        match path:
+            case ReadPath():
+                await ReadSession(socket, self._host, path).run()
+            case AppendPath():
+                await self._run_append(socket, path)
+            case SessionPath():
+                await BatchSession(socket, self._host).run()
+            case _:
+                assert_never(path)
 
     async def _run_append(self, socket: MessageSocket, path: AppendPath) -> None:
         stream = await self._host.opener.upkeep.catalog.read(path.stream)
@@ -109,6 +137,16 @@ class Endpoint:
             await session.run()
 
 
+def _first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, GeologError)
+    return first
+
+
 def _choose(offered: Sequence[str]) -> str | None:
     """The subprotocol to use; the default if none was offered."""
-    return SUBPROTOCOL if not offered or SUBPROTOCOL in offered else None
+    if not offered:
+        return SUBPROTOCOL
+    return next((one for one in offered if one in _SUBPROTOCOLS), None)

@@ -1,4 +1,7 @@
-"""The partitions that a proxy owns: taken at the first append, given up when long idle."""
+"""The partitions that a proxy owns: taken at the first append, given up when long idle.
+
+Rules: PROTOCOL S24.
+"""
 
 import logging
 import math
@@ -10,14 +13,14 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.metadata.proxies import list_live_proxies
+from geolog.metadata.proxies import is_proxys_name, list_live_proxies
 from geolog.metadata.seam import Metadata
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.transport.seam import Address
 from regions.proxy.protocol.ownership import PlaceOfAppends, place_of_appends
-from topology.errors import FencedError, GeologError
+from topology.errors import FencedError, GeologError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -116,6 +119,7 @@ class HeldPartitions:
         place = place_of_appends(
             owner,
             is_alive=await self._owners.is_owner_alive(owner),
+            is_proxy=is_proxys_name(owner.owner),
             presence=self._opener.upkeep.takeover.owners.presence,
             proxies=proxies.keys(),
         )
@@ -125,6 +129,8 @@ class HeldPartitions:
             case PlaceOfAppends.AT_OWNER:
                 proxy = proxies[owner.owner]
                 raise MovedError(name, proxy.proxy_id, proxy.address)
+            case PlaceOfAppends.NOWHERE_YET:
+                raise UnavailableError(f"{owner.owner} is leaving, and owns {name} still")
             case PlaceOfAppends.NOWHERE:
                 raise FencedError(
                     f"{owner.owner} writes {name} directly: append there, or end it, and send"

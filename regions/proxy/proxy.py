@@ -9,7 +9,7 @@ import trio
 
 from geolog.background import open_background
 from geolog.client.connect import open_log
-from geolog.metadata.proxies import ProxyRecord
+from geolog.metadata.proxies import ProxyRecord, owner_name
 from geolog.metadata.seam import Metadata
 from geolog.transport.seam import Address, Transport
 from regions.proxy.config import ProxyConfig
@@ -46,7 +46,7 @@ async def open_write_proxy(
     listener = await transport.listen(config.listen)
     address = config.advertise or listener.address
     proxy_id = config.proxy_id or str(address)
-    who = f"proxy {proxy_id} in {config.region}"
+    who = owner_name(proxy_id, config.region)
     record = ProxyRecord(proxy_id=proxy_id, region=config.region, address=address, owner=who)
     registration = ProxyRegistration(metadata, cluster, record)
     try:

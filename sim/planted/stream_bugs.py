@@ -10,11 +10,11 @@ from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer_pending import Receipt
 from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
-from geolog.partition.batch_in_flight import BatchTerms
 from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.protocol.append_clock import AHEAD_US_MAX
 from geolog.protocol.retention import Clocks, RetentionPolicy, StoredSegment
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.wire.batch_terms import BatchTerms
 from sim.planted.planted_bug import PlantedBug
 from sim.world.draws.clock_draws import with_store_clock_off
 

@@ -9,6 +9,7 @@ from geolog.cli.settings.quantities import counted
 from geolog.cli.terminal.output import Plain
 from geolog.client.writing.pipeline import AnsweredRun
 from geolog.client.writing.writer_pending import Receipt
+from geolog.protocol.append_failure import in_other_words
 from topology.errors import GeologError
 
 
@@ -76,7 +77,7 @@ def answer_document(receipt: Receipt | None, *, is_duplicate: bool) -> dict[str,
 def with_tally(errors: BaseExceptionGroup[GeologError], tally: AppendTally) -> GeologError:
     """Return the most important error, with the number of records that are safe."""
     error = min(_leaves(errors), key=exit_of)
-    return type(error)(f"{error} ({tally.reached()})")
+    return in_other_words(error, f"{error} ({tally.reached()})")
 
 
 def _leaves(errors: BaseExceptionGroup[GeologError]) -> Iterator[GeologError]:

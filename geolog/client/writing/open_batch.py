@@ -7,12 +7,12 @@ import attrs
 import trio
 
 from geolog.client.writing.record_fields import RecordFields
-from geolog.partition.batch_in_flight import BatchTerms
 from geolog.protocol.append_failure import told_of_record
 from geolog.protocol.batch_seqs import RisingSeqs
 from geolog.protocol.ids import Sequence
 from geolog.protocol.writer_standing import WriterStanding
 from geolog.wire.batch import SealedBatch, seal_batch
+from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
 from topology.errors import GeologError
 

@@ -26,14 +26,17 @@ from geolog.client.writing.append_window import AppendWindow
 from geolog.client.writing.known_seqs import KnownSeqs
 from geolog.client.writing.open_batch import OpenBatch, Placed, WriterSession
 from geolog.client.writing.record_fields import RecordFields
-from geolog.partition.batch_in_flight import AnswerListener, BatchTerms
-from geolog.partition.repeated_batch import RepeatedBatch
+from geolog.partition.batch_in_flight import (
+    AnswerListener,
+)
+from geolog.partition.repeated_batch import RepeatAnswers
 from geolog.protocol.append_failure import told_as_unknown
 from geolog.protocol.ids import Epoch
 from geolog.protocol.partition_state import BATCHES_REMEMBERED
 from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import SealedBatch
+from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.limits import BATCH_BYTES_MAX
 from topology.errors import ConflictError, GeologError, InvalidArgumentError
 
@@ -86,10 +89,11 @@ class BatchSink(Protocol):
 
     def append(
         self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None
-    ) -> Placed | RepeatedBatch:
+    ) -> Placed | RepeatAnswers:
         """Take a batch in. The answer comes through the result, in order, also a refusal.
 
-        The listener hears of an answer that comes later.
+        The listener hears of an answer that comes later. Without one, the records were sent
+        before: each has an answer of its own.
         """
         ...
 
@@ -284,7 +288,7 @@ class PartitionBatcher:
         """Send a batch. Raises its error if it is refused at once."""
         filling.seq_before, filling.attempt = self._seq_sent, self._attempt
         placed = self.sink.append(sealed, filling.terms(self._session), self)
-        if isinstance(placed, RepeatedBatch):
+        if isinstance(placed, RepeatAnswers):
             raise _appended_by_another(filling)
         if placed.error is not None:
             raise placed.error
@@ -295,7 +299,7 @@ class PartitionBatcher:
         if filling.seqs is not None:
             self._seq_sent = filling.seqs.last
 
-    def append_repeats(self, repeats: OpenBatch) -> Placed | RepeatedBatch:
+    def append_repeats(self, repeats: OpenBatch) -> Placed | RepeatAnswers:
         """Send records of which the log has the seqs: they are compared, not appended."""
         return self.sink.append(repeats.seal(), repeats.terms(self._session), None)
 

@@ -15,7 +15,7 @@ from geolog.client.writing.open_batch import OpenBatch, Placed
 from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer_pending import Receipt, ReceiptTerms, RepeatedRecord
-from geolog.partition.repeated_batch import ForgottenSeqError, RepeatedBatch
+from geolog.partition.repeated_batch import ForgottenSeqError, RepeatAnswers
 from geolog.protocol.ids import DLSN
 from topology.errors import ConflictError
 
@@ -27,9 +27,9 @@ class _Repeats:
     lane: PartitionBatcher
     terms: ReceiptTerms
     records: OpenBatch = attrs.field(factory=OpenBatch)
-    answer: Placed | RepeatedBatch | None = None
+    answer: Placed | RepeatAnswers | None = None
 
-    def send(self) -> Placed | RepeatedBatch:
+    def send(self) -> Placed | RepeatAnswers:
         """Send them, unless that was done before."""
         if self.answer is None:
             self.answer = self.lane.append_repeats(self.records)
@@ -38,10 +38,14 @@ class _Repeats:
     async def receipt(self, row: int) -> Receipt:
         """The receipt of the record in this row."""
         answer, terms = self.send(), self.terms
-        if isinstance(answer, RepeatedBatch):
+        if isinstance(answer, RepeatAnswers):
             first = await answer.answer(row)
             return Receipt(
-                terms.partition, first.dlsn, first.sequence, terms.home_epoch, duplicate=True
+                terms.partition,
+                first.dlsn,
+                first.sequence,
+                terms.home_epoch,
+                duplicate=first.is_duplicate,
             )
         # The owner has refused the seq meanwhile, so it takes the record as new.
         await answer.done.wait()

@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 _APPEND_QUERY = frozenset({"partition", "writer", "redirect"})
 _READ_QUERY = frozenset({"partition", "from", "to", "count", "follow", "credit", "cursor"})
-_FORMS = "/v1/streams/NAMESPACE/NAME/append and /v1/streams/NAMESPACE/NAME/read"
+_FORMS = "/v1/streams/NAMESPACE/NAME/append, /v1/streams/NAMESPACE/NAME/read and /v1/session"
 
 
 class UnknownPathError(InvalidArgumentError):
@@ -61,9 +61,20 @@ class ReadPath:
     cursor: str | None = None
 
 
-def parse_path(target: str) -> AppendPath | ReadPath:
+@attrs.frozen
+class SessionPath:
+    """A session of geolog's own clients, for any number of streams."""
+
+
+SESSION_PATH = "/v1/session"
+
+
+def parse_path(target: str) -> AppendPath | ReadPath | SessionPath:
     """Parse a request's target. UnknownPathError, InvalidArgumentError."""
     parts = urlsplit(target)
+    if parts.path == SESSION_PATH:
+        _query(parts.query, frozenset())
+        return SessionPath()
     found = _STREAM_PATH.fullmatch(parts.path)
     if found is None:
         raise UnknownPathError(f"no such path: {parts.path[:200]!r}; the paths are {_FORMS}")
@@ -94,9 +105,8 @@ def _query(text: str, known: frozenset[str]) -> dict[str, str]:
     query: dict[str, str] = {}
     for name, value in parse_qsl(text, keep_blank_values=True):
         if name not in known:
-            raise InvalidArgumentError(
-                f"unknown query parameter {name!r:.60}; did you mean {nearest(name, known)!r}?"
-            )
+            meant = f"; did you mean {nearest(name, known)!r}?" if known else ""
+            raise InvalidArgumentError(f"unknown query parameter {name!r:.60}{meant}")
         if name in query:
             raise InvalidArgumentError(f"query parameter {name!r} is given twice")
         query[name] = value

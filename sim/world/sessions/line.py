@@ -11,11 +11,11 @@ import attrs
 import trio
 
 from geolog.partition.batch_admission import FenceRefusedError
-from geolog.partition.batch_in_flight import BatchTerms
 from geolog.protocol.ids import DLSN, Sequence
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.transport.seam import ByteStream, ConnectionFailedError
 from geolog.wire.batch import SealedBatch
+from geolog.wire.batch_terms import BatchTerms
 from topology.errors import GeologError
 
 _LENGTH = struct.Struct("<I")

@@ -12,7 +12,9 @@ from random import Random
 import attrs
 import trio
 
-from geolog.partition.batch_in_flight import AnswerListener, BatchTerms
+from geolog.partition.batch_in_flight import (
+    AnswerListener,
+)
 from geolog.partition.repeated_batch import FirstPlace, RepeatedBatch
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import FIRST_SEQUENCE
@@ -20,6 +22,7 @@ from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.transport.seam import ConnectionFailedError, Transport
 from geolog.wire.batch import SealedBatch
+from geolog.wire.batch_terms import BatchTerms
 from sim.world.sessions.line import (
     Delivery,
     Greeting,

@@ -6,11 +6,15 @@ import trio
 from geolog.client.writing.open_batch import WriterSession
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer
-from geolog.partition.batch_in_flight import AnswerListener, BatchTerms, RefusedBatch
+from geolog.partition.batch_in_flight import (
+    AnswerListener,
+    RefusedBatch,
+)
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import Batch, SealedBatch, open_batch
+from geolog.wire.batch_terms import BatchTerms
 from topology.errors import ConflictError, GeologError, OutcomeUnknownError
 
 

@@ -12,12 +12,15 @@ from geolog.client.writing.partitioner import NamedPartitioner
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending
 from geolog.partition.batch_admission import BatchAdmission
-from geolog.partition.batch_in_flight import AnswerListener, BatchTerms
+from geolog.partition.batch_in_flight import (
+    AnswerListener,
+)
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import SealedBatch
+from geolog.wire.batch_terms import BatchTerms
 from tests.pure.client.fake_sink import a_session
 from topology.errors import ConflictError, GeologError
 

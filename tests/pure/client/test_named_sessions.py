@@ -16,13 +16,17 @@ from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending, RepeatedRecord
 from geolog.client.writing.writer_session import open_session
 from geolog.partition.batch_admission import BatchAdmission
-from geolog.partition.batch_in_flight import AnswerListener, BatchTerms, RefusedBatch
+from geolog.partition.batch_in_flight import (
+    AnswerListener,
+    RefusedBatch,
+)
 from geolog.partition.repeated_batch import ForgottenSeqError, RepeatedBatch
 from geolog.protocol.ids import Epoch, Sequence
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import Batch, SealedBatch, open_batch
+from geolog.wire.batch_terms import BatchTerms
 from topology.errors import FencedError, GeologError
 
 TILL = "till-7"

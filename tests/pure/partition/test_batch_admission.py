@@ -6,12 +6,12 @@ import attrs
 import pytest
 
 from geolog.partition.batch_admission import BatchAdmission, FenceRefusedError
-from geolog.partition.batch_in_flight import BatchTerms
 from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.ids import Sequence
 from geolog.protocol.partition_state import PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence
+from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
 from topology.errors import ConflictError, FencedError, GeologError
 

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import attrs
@@ -13,6 +13,7 @@ from geolog.transport.websocket import open_websocket
 from geolog.wire.session.json_records import Json
 from regions.proxy.config import ProxyConfig
 from regions.proxy.proxy import WriteProxy, open_write_proxy
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster
 
 _PORT = 7000
@@ -55,7 +56,12 @@ class JsonClient:
 
 @asynccontextmanager
 async def open_proxy(
-    cluster: InProcessCluster, proxy_id: str, region: str, **settings: object
+    cluster: InProcessCluster,
+    proxy_id: str,
+    region: str,
+    *,
+    on_session: Callable[[MemoryMetadata], None] | None = None,
+    **settings: object,
 ) -> AsyncIterator[WriteProxy]:
     """Run a proxy on a host of its own."""
     config = ProxyConfig(
@@ -75,6 +81,8 @@ async def open_proxy(
             now_us=cluster.now_us,
         ) as proxy,
     ):
+        if on_session is not None:
+            on_session(metadata)
         yield proxy
 
 

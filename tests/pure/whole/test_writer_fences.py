@@ -12,12 +12,15 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.partition.batch_admission import FenceRefusedError
-from geolog.partition.batch_in_flight import BatchInFlight, BatchTerms
+from geolog.partition.batch_in_flight import (
+    BatchInFlight,
+)
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import seal_batch
+from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
 from tests.pure.whole.clusters import REGIONS, STREAM, ended_by, open_world, values_of
 

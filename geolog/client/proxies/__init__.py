@@ -1,0 +1,1 @@
+"""Writing through write proxies: connections, where partitions are, and their remote owners."""

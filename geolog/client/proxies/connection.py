@@ -1,0 +1,268 @@
+"""One socket to one proxy, shared by all channels of this process.
+
+A task reads answers and hands each to its channel or request; another sends from a queue, which
+the writers' windows bound. When the socket is over, every channel and request is told.
+"""
+
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol, TypeVar, assert_never
+
+import attrs
+import trio
+
+from geolog.background import open_background
+from geolog.partition.batch_admission import FenceRefusedError
+from geolog.protocol.writer_standing import WriterFence, WriterStanding
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.seam import Address, ConnectionFailedError, Transport
+from geolog.transport.websocket import open_websocket
+from geolog.wire.limits import FRAME_BYTES_MAX
+from geolog.wire.session.batches import (
+    SUBPROTOCOL_BATCHES,
+    BatchesFromProxy,
+    decode_from_proxy,
+    encode_batches,
+)
+from geolog.wire.session.channel_messages import (
+    AskStanding,
+    BatchCompared,
+    BatchPlaced,
+    BatchRefused,
+    ChannelClosed,
+    ChannelOpened,
+    CloseChannel,
+    DescribeRequest,
+    OpenChannel,
+    RequestRefused,
+    SendBatch,
+    SessionGoaway,
+    StandingTold,
+    StreamTold,
+)
+from geolog.wire.session.paths import SESSION_PATH
+from geolog.wire.session.told_errors import error_of
+from topology.errors import DamagedBytesError, GeologError, OutcomeUnknownError
+
+T = TypeVar("T")
+
+
+class ChannelListener(Protocol):
+    """A channel's own side: hears what the proxy says on it."""
+
+    def on_opened(self, message: ChannelOpened) -> None:
+        """The channel takes batches."""
+        ...
+
+    def on_answer(self, message: BatchPlaced | BatchCompared | BatchRefused) -> None:
+        """The answer to the next batch."""
+        ...
+
+    def on_closed(self, message: ChannelClosed | None) -> None:
+        """The channel is over; None if the whole connection is."""
+        ...
+
+
+@attrs.define(eq=False)
+class _Asked:
+    """A request, and its answer once that has come."""
+
+    done: trio.Event = attrs.field(factory=trio.Event)
+    answer: StreamTold | StandingTold | RequestRefused | None = None
+
+
+class ProxyConnection:
+    """A session with one proxy; opened by `open_proxy_connection`."""
+
+    def __init__(self, address: Address, socket: MessageSocket) -> None:
+        self.address = address
+        self._socket = socket
+        self._channels: dict[int, ChannelListener] = {}
+        self._channel_last = 0
+        self._asked: dict[int, _Asked] = {}
+        self._request_last = 0
+        self._outgoing: deque[bytes] = deque()
+        self._has_outgoing = trio.Event()
+        self.is_over = False
+        self.is_going_away = False
+        """Whether the proxy drains: no new channels."""
+
+    def __repr__(self) -> str:
+        return f"ProxyConnection({self.address}, {len(self._channels)} channels)"
+
+    @property
+    def channels_count(self) -> int:
+        """Channels that are open, or being opened."""
+        return len(self._channels)
+
+    def open_channel(
+        self, stream: str, life: str, partition: int, listener: ChannelListener
+    ) -> int:
+        """Ask for a channel; the listener hears the answer. ConnectionFailedError."""
+        self._check()
+        self._channel_last += 1
+        self._channels[self._channel_last] = listener
+        self._send(OpenChannel(self._channel_last, stream, life, partition))
+        return self._channel_last
+
+    def send_batch(self, message: SendBatch) -> None:
+        """Send a batch on an open channel."""
+        self._send(message)
+
+    def close_channel(self, channel: int) -> None:
+        """Give a channel up; its listener hears no more."""
+        if self._channels.pop(channel, None) is not None:
+            self._send(CloseChannel(channel))
+
+    async def describe(self, stream: str) -> StreamTold:
+        """The facts of a stream that a writer needs. NoSuchStreamError."""
+        asked, request = self._new_request()
+        self._send(DescribeRequest(request, stream))
+        answer = await self._answer_to(asked, request)
+        assert isinstance(answer, StreamTold)
+        return answer
+
+    async def ask_standing(
+        self, channel: int, writer_id: bytes, fence: WriterFence | None
+    ) -> WriterStanding:
+        """Where a named writer stands. FenceRefusedError; OutcomeUnknownError if lost."""
+        asked, request = self._new_request()
+        self._send(AskStanding(channel, request, writer_id, fence))
+        answer = await self._answer_to(asked, request)
+        assert isinstance(answer, StandingTold)
+        return answer.standing
+
+    def _new_request(self) -> tuple[_Asked, int]:
+        self._check()
+        self._request_last += 1
+        asked = self._asked[self._request_last] = _Asked()
+        return asked, self._request_last
+
+    async def _answer_to(self, asked: _Asked, request: int) -> StreamTold | StandingTold:
+        try:
+            await asked.done.wait()
+        finally:
+            self._asked.pop(request, None)
+        answer = asked.answer
+        if answer is None:
+            raise OutcomeUnknownError(f"the connection to proxy {self.address} was lost")
+        if isinstance(answer, RequestRefused):
+            if answer.epoch is not None:
+                raise FenceRefusedError(answer.error.error, epoch=answer.epoch)
+            raise error_of(answer.error)
+        return answer
+
+    def _check(self) -> None:
+        if self.is_over:
+            raise ConnectionFailedError(f"the connection to proxy {self.address} is over")
+
+    def _send(
+        self, message: DescribeRequest | OpenChannel | AskStanding | SendBatch | CloseChannel
+    ) -> None:
+        if not self.is_over:  # Else everyone has been told.
+            self._outgoing.append(encode_batches(message))
+            self._has_outgoing.set()
+
+    async def run(self) -> None:
+        """Read and send until the connection is over; then tell everyone."""
+        try:
+            async with open_background() as nursery:
+                nursery.start_soon(self._send_all)
+                while True:
+                    message = await self._socket.receive()
+                    if isinstance(message, str):
+                        raise DamagedBytesError(f"proxy {self.address} says {message[:500]}")
+                    self._take(decode_from_proxy(message))
+        finally:
+            self.is_over = True
+            for asked in self._asked.values():
+                asked.done.set()
+            channels, self._channels = self._channels, {}
+            for listener in channels.values():
+                listener.on_closed(None)
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._has_outgoing.wait()
+            self._has_outgoing = trio.Event()
+            with suppress(SocketClosedError):  # The task that receives meets it, too.
+                while self._outgoing:
+                    await self._socket.send(self._outgoing.popleft())
+
+    def _take(self, message: BatchesFromProxy) -> None:
+        match message:
+            case BatchPlaced() | BatchCompared() | BatchRefused():
+                listener = self._channels.get(message.channel)
+                if listener is not None:
+                    listener.on_answer(message)
+            case ChannelOpened(channel=channel):
+                if channel in self._channels:
+                    self._channels[channel].on_opened(message)
+            case ChannelClosed(channel=channel):
+                closed = self._channels.pop(channel, None)
+                if closed is not None:
+                    closed.on_closed(message)
+            case StreamTold() | StandingTold() | RequestRefused():
+                asked = self._asked.get(message.request)
+                if asked is not None:
+                    asked.answer = message
+                    asked.done.set()
+            case SessionGoaway():
+                self.is_going_away = True
+            case _:
+                assert_never(message)
+
+
+@asynccontextmanager
+async def open_proxy_connection(
+    transport: Transport, address: Address
+) -> AsyncIterator[ProxyConnection]:
+    """Connect to a proxy, for the length of the block; `run` must run meanwhile."""
+    async with open_websocket(
+        transport,
+        address,
+        SESSION_PATH,
+        subprotocols=(SUBPROTOCOL_BATCHES,),
+        message_bytes_max=FRAME_BYTES_MAX,
+    ) as socket:
+        yield ProxyConnection(address, socket)
+
+
+class ProxyConnections:
+    """Connections of this process, one to each proxy; opened when first needed."""
+
+    def __init__(self, transport: Transport, nursery: trio.Nursery) -> None:
+        self._transport = transport
+        self._nursery = nursery
+        self._connections: dict[Address, ProxyConnection] = {}
+        self._opening: dict[Address, trio.Lock] = {}
+
+    def __repr__(self) -> str:
+        return f"ProxyConnections({len(self._connections)})"
+
+    async def to(self, address: Address) -> ProxyConnection:
+        """The connection to a proxy. ConnectionFailedError."""
+        async with self._opening.setdefault(address, trio.Lock()):
+            found = self._connections.get(address)
+            if found is None or found.is_over:
+                found = await self._nursery.start(self._keep, address)
+            return found
+
+    async def _keep(
+        self,
+        address: Address,
+        task_status: trio.TaskStatus[ProxyConnection] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        kept: ProxyConnection | None = None
+        try:
+            async with open_proxy_connection(self._transport, address) as connection:
+                kept = self._connections[address] = connection
+                task_status.started(connection)
+                await connection.run()
+        except GeologError:
+            if kept is None:
+                raise
+        finally:
+            if self._connections.get(address) is kept:
+                self._connections.pop(address, None)

@@ -1,0 +1,279 @@
+"""Binary messages of subprotocol `geolog.v1.batches`: one per WebSocket message.
+
+Layout, little-endian:
+
+    0  type u8                      8  length of the fields u32
+    1  zero u8                      12 CRC32C of bytes 0 to 12 and the fields u32
+    2  zero u16                     16 fields
+    4  channel u32                     a sealed batch, as its writer sealed it (SEND_BATCH only)
+
+The fields of SEND_BATCH and BATCH_PLACED, which are sent for every batch, are structs; those of
+all other messages are JSON objects. A sealed batch has checksums of its own.
+"""
+
+import base64
+import enum
+import json
+import struct
+
+import cattrs
+from crc32c import crc32c
+
+from geolog.protocol.batch_seqs import GAPS_BYTES_MAX, BatchSeqs
+from geolog.protocol.ids import DLSN
+from geolog.wire.batch import verify_batch
+from geolog.wire.batch_terms import BatchTerms
+from geolog.wire.entry import WriterStamp
+from geolog.wire.limits import INT64_MAX, WRITER_ID_BYTES_MAX
+from geolog.wire.session.channel_messages import (
+    AskStanding,
+    BatchCompared,
+    BatchPlaced,
+    BatchRefused,
+    ChannelClosed,
+    ChannelOpened,
+    CloseChannel,
+    DescribeRequest,
+    FirstPlaceTold,
+    OpenChannel,
+    RequestRefused,
+    SendBatch,
+    SessionGoaway,
+    StandingTold,
+    StreamTold,
+    ToldError,
+)
+from topology.errors import DamagedBytesError
+
+SUBPROTOCOL_BATCHES = "geolog.v1.batches"
+
+BatchesFromClient = DescribeRequest | OpenChannel | AskStanding | SendBatch | CloseChannel
+BatchesFromProxy = (
+    StreamTold
+    | ChannelOpened
+    | StandingTold
+    | RequestRefused
+    | BatchPlaced
+    | BatchCompared
+    | BatchRefused
+    | ChannelClosed
+    | SessionGoaway
+)
+BatchesMessage = BatchesFromClient | BatchesFromProxy
+
+
+class _Type(enum.IntEnum):
+    SEND_BATCH = 1
+    BATCH_PLACED = 2
+    DESCRIBE_REQUEST = 16
+    STREAM_TOLD = 17
+    OPEN_CHANNEL = 18
+    CHANNEL_OPENED = 19
+    ASK_STANDING = 20
+    STANDING_TOLD = 21
+    REQUEST_REFUSED = 22
+    BATCH_COMPARED = 23
+    BATCH_REFUSED = 24
+    CLOSE_CHANNEL = 25
+    CHANNEL_CLOSED = 26
+    SESSION_GOAWAY = 27
+
+
+_FRONT = struct.Struct("<BBHIII")
+_CHECKED_BYTES = 12
+_PLACED = struct.Struct("<QQQQ")
+_SEND = struct.Struct("<QBqqqqIqIHHB")
+"""Number; which terms are given; seq before, expected sequence, first and last transaction id;
+then the writer's epoch, first seq, count, partitions, length of the gaps, length of the id."""
+
+_HAS_WRITER, _HAS_SEQ_BEFORE, _HAS_EXPECTED, _HAS_TRANSACTIONS = 1, 2, 4, 8
+_ALL_GIVEN = _HAS_WRITER | _HAS_SEQ_BEFORE | _HAS_EXPECTED | _HAS_TRANSACTIONS
+
+_AS_JSON: dict[type[BatchesMessage], _Type] = {
+    DescribeRequest: _Type.DESCRIBE_REQUEST,
+    StreamTold: _Type.STREAM_TOLD,
+    OpenChannel: _Type.OPEN_CHANNEL,
+    ChannelOpened: _Type.CHANNEL_OPENED,
+    AskStanding: _Type.ASK_STANDING,
+    StandingTold: _Type.STANDING_TOLD,
+    RequestRefused: _Type.REQUEST_REFUSED,
+    BatchCompared: _Type.BATCH_COMPARED,
+    BatchRefused: _Type.BATCH_REFUSED,
+    CloseChannel: _Type.CLOSE_CHANNEL,
+    ChannelClosed: _Type.CHANNEL_CLOSED,
+    SessionGoaway: _Type.SESSION_GOAWAY,
+}
+_CLASSES = {type_: class_ for class_, type_ in _AS_JSON.items()}
+
+
+def _json_converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True)
+    converter.register_unstructure_hook(bytes, lambda data: base64.b64encode(data).decode())
+    converter.register_structure_hook(bytes, lambda text, _: base64.b64decode(text))
+    converter.register_unstructure_hook(DLSN, str)
+    converter.register_structure_hook(DLSN, lambda text, _: DLSN.parse(text))
+    converter.register_unstructure_hook(
+        BatchSeqs, lambda seqs: [seqs.first, seqs.count, seqs.gaps.hex()]
+    )
+    converter.register_structure_hook(BatchSeqs, lambda parts, _: _seqs_of(parts))
+    converter.register_structure_hook(
+        FirstPlaceTold | ToldError,
+        lambda one, _: converter.structure(one, FirstPlaceTold if "dlsn" in one else ToldError),
+    )
+    return converter
+
+
+def _seqs_of(parts: list[object]) -> BatchSeqs:
+    first, count, gaps = parts
+    if not isinstance(first, int) or not isinstance(count, int) or not isinstance(gaps, str):
+        raise DamagedBytesError(f"{parts} are not the seqs of a batch")
+    return _checked_seqs(BatchSeqs(first, count, bytes.fromhex(gaps)))
+
+
+def _checked_seqs(seqs: BatchSeqs) -> BatchSeqs:
+    fault = seqs.fault()
+    if fault is not None:
+        raise DamagedBytesError(fault)
+    return seqs
+
+
+_CONVERTER = _json_converter()
+
+
+def encode_batches(message: BatchesMessage) -> bytes:
+    """The WebSocket message of one message."""
+    match message:
+        case SendBatch():
+            return _joined(
+                _Type.SEND_BATCH, message.channel, _send_fields(message), message.sealed.data
+            )
+        case BatchPlaced():
+            fields = _PLACED.pack(
+                message.number, message.segment, message.entry, message.first_sequence
+            )
+            return _joined(_Type.BATCH_PLACED, message.channel, fields)
+        case _:
+            document = json.dumps(
+                _CONVERTER.unstructure(message), ensure_ascii=False, separators=(",", ":")
+            )
+            return _joined(_AS_JSON[type(message)], 0, document.encode())
+
+
+def decode_from_client(data: bytes) -> BatchesFromClient:
+    """The client's message. DamagedBytesError."""
+    message = _decode(data)
+    if not isinstance(message, BatchesFromClient):
+        raise DamagedBytesError(f"{type(message).__name__} is a proxy's message")
+    return message
+
+
+def decode_from_proxy(data: bytes) -> BatchesFromProxy:
+    """The proxy's message. DamagedBytesError."""
+    message = _decode(data)
+    if not isinstance(message, BatchesFromProxy):
+        raise DamagedBytesError(f"{type(message).__name__} is a client's message")
+    return message
+
+
+def _joined(type_: _Type, channel: int, fields: bytes, body: bytes | memoryview = b"") -> bytes:
+    front = _FRONT.pack(type_, 0, 0, channel, len(fields), 0)[:_CHECKED_BYTES]
+    crc = crc32c(fields, crc32c(front))
+    return b"".join((front, crc.to_bytes(4, "little"), fields, body))
+
+
+def _decode(data: bytes) -> BatchesMessage:
+    if len(data) < _FRONT.size:
+        raise DamagedBytesError(f"a message of {len(data)} bytes is cut within its header")
+    type_, zero, zeros, channel, fields_bytes, crc = _FRONT.unpack_from(data)
+    end = _FRONT.size + fields_bytes
+    if zero or zeros or end > len(data):
+        raise DamagedBytesError(f"a message of {len(data)} bytes has fields up to byte {end}")
+    view = memoryview(data)
+    fields = view[_FRONT.size : end]
+    if crc32c(fields, crc32c(view[:_CHECKED_BYTES])) != crc:
+        raise DamagedBytesError("a message does not match its checksum")
+    if type_ == _Type.SEND_BATCH:
+        return _send_batch(channel, fields, view[end:])
+    if end != len(data):
+        raise DamagedBytesError(f"{len(data) - end} bytes follow a message of type {type_}")
+    if type_ == _Type.BATCH_PLACED:
+        return BatchPlaced(channel, *_unpacked(_PLACED, fields))
+    return _from_json(type_, fields)
+
+
+def _from_json(type_: int, fields: memoryview) -> BatchesMessage:
+    class_ = _CLASSES.get(_Type(type_)) if type_ in _Type._value2member_map_ else None
+    if class_ is None:
+        raise DamagedBytesError(f"unknown message type {type_}")
+    try:
+        return _CONVERTER.structure(json.loads(bytes(fields)), class_)
+    except DamagedBytesError:
+        raise
+    except Exception as error:
+        raise DamagedBytesError(
+            f"the fields of {class_.__name__} are wrong: {error}"
+        ) from error
+
+
+def _unpacked(layout: struct.Struct, fields: memoryview) -> tuple[int, ...]:
+    if len(fields) != layout.size:
+        raise DamagedBytesError(f"fields have {len(fields)} bytes instead of {layout.size}")
+    numbers: tuple[int, ...] = layout.unpack(fields)
+    if max(numbers) > INT64_MAX:
+        raise DamagedBytesError(f"one of {numbers} is over {INT64_MAX}")
+    return numbers
+
+
+def _send_fields(message: SendBatch) -> bytes:
+    terms, given = message.terms, 0
+    stamp = terms.writer
+    writer_id = gaps = b""
+    epoch = first = count = partitions = 0
+    if stamp is not None:
+        given |= _HAS_WRITER
+        writer_id, gaps = stamp.writer_id, stamp.seqs.gaps
+        epoch, partitions = stamp.epoch, stamp.partitions
+        first, count = stamp.seqs.first, stamp.seqs.count
+    given |= _HAS_SEQ_BEFORE * (terms.seq_before is not None)
+    given |= _HAS_EXPECTED * (terms.expect_sequence is not None)
+    given |= _HAS_TRANSACTIONS * (terms.transaction_first is not None)
+    fixed = _SEND.pack(
+        message.number, given,
+        -1 if terms.seq_before is None else terms.seq_before,
+        terms.expect_sequence or 0,
+        terms.transaction_first or 0, terms.transaction_last or 0,
+        epoch, first, count, partitions, len(gaps), len(writer_id),
+    )  # fmt: skip
+    return fixed + writer_id + gaps
+
+
+def _send_batch(channel: int, fields: memoryview, body: memoryview) -> SendBatch:
+    """SEND_BATCH; the batch's checksums and the number of its seqs are verified."""
+    if len(fields) < _SEND.size:
+        raise DamagedBytesError(f"the fields of a batch are cut to {len(fields)} bytes")
+    (
+        number, given, seq_before, expected, transaction_first, transaction_last,
+        epoch, first, count, partitions, gaps_bytes, id_bytes,
+    ) = _SEND.unpack_from(fields)  # fmt: skip
+    if given & ~_ALL_GIVEN or len(fields) != _SEND.size + id_bytes + gaps_bytes:
+        raise DamagedBytesError(f"the fields of a batch have {len(fields)} bytes")
+    sealed = verify_batch(body)
+    stamp = None
+    if given & _HAS_WRITER:
+        if not 0 < id_bytes <= WRITER_ID_BYTES_MAX or gaps_bytes > GAPS_BYTES_MAX:
+            raise DamagedBytesError(f"a writer id of {id_bytes} bytes, gaps of {gaps_bytes}")
+        writer_id = bytes(fields[_SEND.size : _SEND.size + id_bytes])
+        gaps = bytes(fields[_SEND.size + id_bytes :])
+        seqs = _checked_seqs(BatchSeqs(first, count, gaps))
+        if count != sealed.record_count:
+            raise DamagedBytesError(f"{count} seqs for {sealed.record_count} records")
+        stamp = WriterStamp(writer_id, epoch, seqs, partitions)
+    has_transactions = bool(given & _HAS_TRANSACTIONS)
+    terms = BatchTerms(
+        writer=stamp,
+        seq_before=seq_before if given & _HAS_SEQ_BEFORE else None,
+        expect_sequence=expected if given & _HAS_EXPECTED else None,
+        transaction_first=transaction_first if has_transactions else None,
+        transaction_last=transaction_last if has_transactions else None,
+    )
+    return SendBatch(channel, number, terms, sealed)

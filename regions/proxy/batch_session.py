@@ -1,0 +1,331 @@
+"""A session of geolog's own clients: channels that append sealed batches to partitions.
+
+Theory of operation. Each channel is a task: it opens the partition's owner, hands batches to
+it, and sends the answers in order. One task reads the socket and never waits for a channel,
+because no channel may have more unanswered than its credit; a client that exceeds it loses the
+channel. One task sends, from a queue that the channels' credits bound.
+
+A batch is opened and checked before the owner gets it: what readers could not read is never
+journaled.
+"""
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import assert_never
+
+import attrs
+import trio
+
+from geolog.background import open_background
+from geolog.partition.batch_admission import FenceRefusedError
+from geolog.partition.partition_writer import PartitionWriter
+from geolog.partition.repeated_batch import RepeatedBatch
+from geolog.protocol.stream_state import StreamName, StreamRecord
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.wire.batch import open_batch
+from geolog.wire.session.batches import (
+    BatchesFromClient,
+    BatchesFromProxy,
+    decode_from_client,
+    encode_batches,
+)
+from geolog.wire.session.channel_messages import (
+    AskStanding,
+    BatchCompared,
+    BatchPlaced,
+    BatchRefused,
+    ChannelClosed,
+    ChannelOpened,
+    CloseChannel,
+    DescribeRequest,
+    FirstPlaceTold,
+    OpenChannel,
+    RequestRefused,
+    SendBatch,
+    SessionGoaway,
+    StandingTold,
+    StreamTold,
+    ToldError,
+)
+from geolog.wire.session.told_errors import told
+from regions.proxy.held_partitions import MovedError
+from regions.proxy.session_host import SessionHost
+from topology.errors import (
+    GeologError,
+    InvalidArgumentError,
+    NoSuchStreamError,
+    OverCapacityError,
+)
+
+CHANNELS_MAX = 10_000
+"""Channels of one session."""
+
+_REQUESTS_MAX = 64
+"""Requests of one session that are under way; more wait for their turn."""
+
+_UNANSWERED_MAX = 1024
+"""Batches of one channel without an answer."""
+
+Answer = Callable[[], Awaitable[BatchesFromProxy]]
+"""Waits for what one answer needs, and makes it."""
+
+BatchAnswer = Callable[[], Awaitable[BatchesFromProxy | None]]
+"""Likewise; None if the partition's owner failed before it could answer."""
+
+
+@attrs.define(eq=False)
+class _Channel:
+    """One channel: its partition's owner, and the batches without an answer, in order."""
+
+    number: int
+    owner: PartitionWriter | None = None
+    answers: deque[tuple[int, BatchAnswer]] = attrs.field(factory=deque)
+    """The size of each batch, and what makes its answer."""
+    unanswered_bytes: int = 0
+    taken_count: int = 0
+    answered_count: int = 0
+    has_answers: trio.Event = attrs.field(factory=trio.Event)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+
+class BatchSession:
+    """One session over one socket. `run` serves it."""
+
+    def __init__(self, socket: MessageSocket, host: SessionHost) -> None:
+        self._socket = socket
+        self._host = host
+        self._channels: dict[int, _Channel] = {}
+        self._outgoing: deque[bytes] = deque()
+        self._has_outgoing = trio.Event()
+        self._requests = trio.CapacityLimiter(_REQUESTS_MAX)
+
+    def __repr__(self) -> str:
+        return f"BatchSession({len(self._channels)} channels)"
+
+    async def run(self) -> None:
+        """Serve until the client leaves: SocketClosedError. DamagedBytesError ends it, too."""
+        async with open_background() as nursery:
+            nursery.start_soon(self._send_all)
+            nursery.start_soon(self._watch_drain)
+            while True:
+                message = await self._socket.receive()
+                if isinstance(message, str):
+                    raise InvalidArgumentError("text frames are not part of geolog.v1.batches")
+                self._take(nursery, decode_from_client(message))
+
+    # Out.
+
+    def _tell(self, message: BatchesFromProxy) -> None:
+        self._outgoing.append(encode_batches(message))
+        self._has_outgoing.set()
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._has_outgoing.wait()
+            self._has_outgoing = trio.Event()
+            with suppress(SocketClosedError):  # The task that receives meets it, too.
+                while self._outgoing:
+                    await self._socket.send(self._outgoing.popleft())
+
+    async def _watch_drain(self) -> None:
+        await self._host.draining.wait()
+        self._tell(SessionGoaway())
+
+    # In.
+
+    def _take(self, nursery: trio.Nursery, message: BatchesFromClient) -> None:
+        match message:
+            case SendBatch():
+                self._append(message)
+            case OpenChannel():
+                self._open(nursery, message)
+            case CloseChannel(number):
+                channel = self._channels.pop(number, None)
+                if channel is not None:
+                    channel.scope.cancel(reason="the client closed the channel")
+            case AskStanding():
+                ask = partial(self._ask_standing, message)
+                nursery.start_soon(self._answer_request, message.channel, message.request, ask)
+            case DescribeRequest():
+                describe = partial(self._describe, message)
+                nursery.start_soon(self._answer_request, 0, message.request, describe)
+            case _:
+                assert_never(message)
+
+    async def _answer_request(self, channel: int, request: int, answer: Answer) -> None:
+        async with self._requests:
+            try:
+                self._tell(await answer())
+            except FenceRefusedError as error:
+                self._tell(RequestRefused(channel, request, told(error), error.epoch))
+            except GeologError as error:
+                self._tell(RequestRefused(channel, request, told(error)))
+
+    async def _describe(self, message: DescribeRequest) -> BatchesFromProxy:
+        stream = await self._host.opener.upkeep.catalog.read_latest(
+            StreamName.parse(message.stream)
+        )
+        return StreamTold(
+            request=message.request,
+            life=stream.life,
+            partitions=stream.partitions,
+            home_epoch=stream.home_epoch,
+        )
+
+    async def _ask_standing(self, message: AskStanding) -> BatchesFromProxy:
+        channel = self._channels.get(message.channel)
+        if channel is None or channel.owner is None:
+            raise InvalidArgumentError(f"channel {message.channel} is not open")
+        standing = await channel.owner.hello(message.writer_id, message.fence)
+        return StandingTold(message.channel, message.request, standing)
+
+    # Channels.
+
+    def _open(self, nursery: trio.Nursery, message: OpenChannel) -> None:
+        if message.channel in self._channels or len(self._channels) >= CHANNELS_MAX:
+            error = OverCapacityError(
+                f"channel {message.channel} is open already, or this session has"
+                f" {CHANNELS_MAX} channels"
+            )
+            self._tell(ChannelClosed(channel=message.channel, error=told(error)))
+            return
+        channel = self._channels[message.channel] = _Channel(message.channel)
+        nursery.start_soon(self._run_channel, channel, message)
+
+    async def _run_channel(self, channel: _Channel, message: OpenChannel) -> None:
+        """Serve one channel until the client, or the partition's owner, ends it."""
+        closed: ChannelClosed | None = None
+        with channel.scope:
+            try:
+                stream = await self._stream_of(message)
+                async with self._host.held.use(stream, message.partition) as owner:
+                    await self._serve_channel(channel, owner)
+            except GeologError as error:
+                location = str(error.address) if isinstance(error, MovedError) else None
+                closed = ChannelClosed(
+                    channel=channel.number,
+                    error=told(error),
+                    location=location,
+                    answered_count=channel.answered_count,
+                    taken_count=channel.taken_count,
+                )
+        if self._channels.get(channel.number) is channel:
+            del self._channels[channel.number]
+        if closed is not None:
+            self._tell(closed)
+
+    async def _stream_of(self, message: OpenChannel) -> StreamRecord:
+        catalog = self._host.opener.upkeep.catalog
+        stream = await catalog.read(StreamName.parse(message.stream))
+        if stream.life != message.life or message.partition >= stream.partitions:
+            stream = await catalog.read_latest(stream.name)
+        if stream.life != message.life:
+            raise NoSuchStreamError(
+                f"stream {str(stream.name)!r} was deleted; another one has its name now"
+            )
+        return stream
+
+    async def _serve_channel(self, channel: _Channel, owner: PartitionWriter) -> None:
+        """Answer batches in order; raise why the partition is lost, once all are answered."""
+        channel.owner = owner
+        self._tell(
+            ChannelOpened(
+                channel=channel.number,
+                epoch=owner.epoch,
+                transaction_id=owner.transaction_id,
+                credit_bytes=self._host.config.credit_bytes,
+            )
+        )
+        async with open_background() as nursery:
+            nursery.start_soon(self._watch_owner, channel, owner)
+            while owner.failure is None or channel.answers:
+                while channel.answers:
+                    size_bytes, answer = channel.answers[0]
+                    answered = await answer()
+                    if answered is None:  # The owner has failed: the client asks the next one.
+                        raise await self._host.why_lost(owner)
+                    channel.answers.popleft()
+                    channel.unanswered_bytes -= size_bytes
+                    channel.answered_count += 1
+                    self._tell(answered)
+                if owner.failure is None:
+                    await channel.has_answers.wait()
+                    channel.has_answers = trio.Event()
+        raise await self._host.why_lost(owner)
+
+    async def _watch_owner(self, channel: _Channel, owner: PartitionWriter) -> None:
+        await owner.wait_failed()
+        channel.has_answers.set()
+
+    def _append(self, message: SendBatch) -> None:
+        """Hand a batch to the channel's owner.
+
+        A batch for a channel that has ended is dropped: the client is told how many were taken.
+        """
+        channel = self._channels.get(message.channel)
+        if channel is None or channel.owner is None:
+            return
+        size_bytes = message.sealed.length_bytes
+        channel.unanswered_bytes += size_bytes
+        limit_bytes = self._host.config.credit_bytes + size_bytes
+        if channel.unanswered_bytes > limit_bytes or len(channel.answers) >= _UNANSWERED_MAX:
+            channel.scope.cancel(reason="over its credit")
+            error = OverCapacityError(
+                f"channel {channel.number} has {channel.unanswered_bytes} bytes unanswered; its"
+                f" credit is {self._host.config.credit_bytes}"
+            )
+            del self._channels[channel.number]
+            self._tell(
+                ChannelClosed(
+                    channel=channel.number,
+                    error=told(error),
+                    answered_count=channel.answered_count,
+                    taken_count=channel.taken_count,
+                )
+            )
+            return
+        channel.taken_count += 1
+        channel.answers.append((size_bytes, self._answer_to(message, channel.owner)))
+        channel.has_answers.set()
+
+    def _answer_to(self, message: SendBatch, owner: PartitionWriter) -> BatchAnswer:
+        try:
+            open_batch(message.sealed.data)
+        except GeologError as error:
+            return partial(_refused, message, error)
+        placed = owner.append(message.sealed, message.terms, None)
+        if isinstance(placed, RepeatedBatch):
+            return partial(_compared, message, placed)
+
+        async def answer() -> BatchesFromProxy | None:
+            await placed.done.wait()
+            if placed.error is not None:
+                has_failed = owner.failure is not None
+                return None if has_failed else await _refused(message, placed.error)
+            return BatchPlaced(
+                message.channel,
+                message.number,
+                placed.segment,
+                placed.entry,
+                placed.first_sequence,
+            )
+
+        return answer
+
+
+async def _refused(message: SendBatch, error: GeologError) -> BatchesFromProxy:
+    return BatchRefused(message.channel, message.number, told(error))
+
+
+async def _compared(message: SendBatch, repeated: RepeatedBatch) -> BatchesFromProxy:
+    rows: list[FirstPlaceTold | ToldError] = []
+    for row in range(message.sealed.record_count):
+        try:
+            first = await repeated.answer(row)
+        except GeologError as error:
+            rows.append(told(error))
+        else:
+            rows.append(FirstPlaceTold(first.dlsn, first.sequence))
+    return BatchCompared(message.channel, message.number, tuple(rows))

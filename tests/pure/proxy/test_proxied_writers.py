@@ -1,0 +1,245 @@
+"""Writers that append through proxies: any number at once, across takeovers and drains."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from regions.proxy.proxy import WriteProxy
+from sim.fakes.memory_metadata import MemoryMetadata
+from sim.in_process import InProcessCluster
+from tests.pure.proxy.proxies import open_proxy
+from tests.pure.whole.clusters import STREAM, ended_by, numbered, open_world, values_of
+
+
+class RunningProxy:
+    """A proxy in a task of its own, which can be ended or killed."""
+
+    def __init__(self, cluster: InProcessCluster, proxy_id: str, region: str) -> None:
+        self._cluster = cluster
+        self._proxy_id = proxy_id
+        self._region = region
+        self._sessions: list[MemoryMetadata] = []
+        self._to_end = trio.Event()
+        self._ended = trio.Event()
+        self._killed = trio.CancelScope()
+
+    def __repr__(self) -> str:
+        return f"RunningProxy({self._proxy_id})"
+
+    async def run(
+        self, task_status: trio.TaskStatus["RunningProxy"] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with self._killed:
+            async with open_proxy(
+                self._cluster,
+                self._proxy_id,
+                self._region,
+                on_session=self._sessions.append,
+            ) as proxy:
+                self.proxy: WriteProxy = proxy
+                task_status.started(self)
+                await self._to_end.wait()
+        self._ended.set()
+
+    async def drain(self) -> None:
+        """End it in an orderly way."""
+        self._to_end.set()
+        await self._ended.wait()
+
+    async def kill(self) -> None:
+        """Cut it off from the network and metadata, so that it dies without a word."""
+        self._sessions[0].cut_off()
+        self._cluster.network.vanish(self._proxy_id)
+        self._killed.cancel(reason="killed")
+        await self._ended.wait()
+
+
+async def test_two_writers_append_to_one_stream_at_the_same_time(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east"),
+        world.cluster.open_client("us-east", host="one", via="proxy") as one,
+        world.cluster.open_client("eu-west", host="two", via="proxy") as two,
+        one.open_writer(STREAM) as first,
+        two.open_writer(STREAM) as second,
+    ):
+        receipts = []
+        for number in range(10):
+            receipts.append(await first.append(b"first %d" % number))
+            receipts.append(await second.append(b"second %d" % number))
+        read = await values_of(world.log)
+
+    assert [one.sequence for one in receipts] == list(range(20))
+    assert read[::2] == [b"first %d" % number for number in range(10)]
+
+
+async def test_many_records_in_flight_come_in_order(autojump_clock: MockClock) -> None:
+    values = numbered(2_000)
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east"),
+        world.cluster.open_client("us-east", host="one", via="proxy") as log,
+        log.open_writer(STREAM) as writer,
+    ):
+        for value in values:
+            await writer.post(value)
+        await writer.flush()
+        read = await values_of(world.log)
+
+    assert read == values
+
+
+async def test_a_writer_goes_directly_while_no_proxy_is_up_unless_told_otherwise(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        world.cluster.open_client("us-east", host="one", via=None) as log,
+        world.cluster.open_client("us-east", host="two", via="proxy") as insisting,
+    ):
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"direct")
+        with pytest.raises(geolog.UnavailableError, match="geolog serve proxy"):
+            async with insisting.open_writer(STREAM):
+                pass
+
+
+async def test_a_drained_proxys_clients_go_on_without_an_unknown_outcome(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        async with (
+            world.cluster.open_client("us-east", host="one", via="proxy") as log,
+            log.open_writer(STREAM) as writer,
+        ):
+            await writer.append(b"0")
+            second = await nursery.start(RunningProxy(world.cluster, "proxy-2", "eu-west").run)
+            nursery.start_soon(first.drain)
+            receipts = [await writer.append(b"%d" % number) for number in range(1, 200)]
+            read = await values_of(world.log)
+        await second.drain()
+
+    assert [one.sequence for one in receipts] == list(range(1, 200))
+    assert read == [b"%d" % number for number in range(200)]
+
+
+async def test_a_named_writer_loses_nothing_and_repeats_nothing_when_the_owner_is_killed(
+    autojump_clock: MockClock,
+) -> None:
+    values = numbered(300)
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        async with (
+            world.cluster.open_client("us-east", host="one", via="proxy") as log,
+            log.open_writer(STREAM, writer_id="till-7") as writer,
+        ):
+            for value in values[:100]:
+                await writer.post(value)
+            await nursery.start(RunningProxy(world.cluster, "proxy-2", "eu-west").run)
+            await first.kill()
+            for value in values[100:]:
+                await writer.post(value)
+            await writer.flush()
+            read = await values_of(world.log)
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+    assert read == values
+
+
+async def test_a_nameless_writer_is_told_what_is_unknown_when_the_owner_is_killed(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        async with (
+            world.cluster.open_client("us-east", host="one", via="proxy") as log,
+            log.open_writer(STREAM) as writer,
+        ):
+            await writer.append(b"known")
+            pending = [writer.append_nowait(b"in flight %d" % number) for number in range(5)]
+            await trio.testing.wait_all_tasks_blocked()
+            await nursery.start(RunningProxy(world.cluster, "proxy-2", "eu-west").run)
+            await first.kill()
+            outcomes = []
+            for one in pending:
+                try:
+                    await one.wait()
+                    outcomes.append("appended")
+                except geolog.GeologError as error:
+                    outcomes.append(error.outcome)
+            await writer.append(b"later")
+            read = await values_of(world.log)
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+    assert set(outcomes) <= {"appended", "unknown"}
+    assert read[0] == b"known"
+    assert read[-1] == b"later"
+    assert len(read) - 2 >= outcomes.count("appended")
+
+
+async def test_a_stream_of_several_partitions_is_written_through_several_proxies(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east"),
+        open_proxy(world.cluster, "proxy-2", "eu-west"),
+        world.cluster.open_client("us-east", host="one", via="proxy") as one,
+        world.cluster.open_client("eu-west", host="two", via="proxy") as two,
+    ):
+        await world.log.create_stream("shop/wide", survive="1 region", partitions=4)
+        async with two.open_writer("shop/wide#3") as writer:
+            await writer.append(b"three")
+        async with one.open_writer("shop/wide", writer_id="till-7") as writer:
+            receipts = [
+                await writer.append(b"v", key=b"key %d" % number) for number in range(40)
+            ]
+        described = await world.log.describe_stream("shop/wide")
+
+    assert {receipt.partition for receipt in receipts} == {0, 1, 2, 3}
+    owners = {partition.owner for partition in described.partition_list}
+    assert owners == {"proxy proxy-1 in us-east", "proxy proxy-2 in eu-west"}
+
+
+async def test_a_repeat_through_another_proxy_has_its_first_place(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east"),
+        world.cluster.open_client("us-east", host="one", via="proxy") as log,
+    ):
+        async with log.open_writer(STREAM, writer_id="till-7") as writer:
+            first = await writer.append(b"paid", seq=4)
+        async with log.open_writer(STREAM, writer_id="till-7") as writer:
+            again = await writer.append(b"paid", seq=4)
+            with pytest.raises(geolog.ConflictError, match="different bytes"):
+                await writer.append(b"unpaid", seq=4)
+        read = await values_of(world.log)
+
+    assert (again.sequence, again.duplicate) == (first.sequence, True)
+    assert read == [b"paid"]
+
+
+async def test_a_direct_writer_ends_the_proxied_ones_and_says_who_it_is(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east"),
+        world.cluster.open_client("us-east", host="one", via="proxy") as log,
+    ):
+        with ended_by(geolog.FencedError) as ended:
+            async with log.open_writer(STREAM, writer_id="till-7") as writer:
+                await writer.append(b"by proxy")
+                async with world.log.open_writer(STREAM) as direct:
+                    await direct.append(b"direct")
+                    await writer.append(b"too late")
+        read = await values_of(world.log)
+
+    assert "client writes shop/orders#0 directly" in str(ended.error)
+    assert read == [b"by proxy", b"direct"]
