@@ -237,8 +237,9 @@ class StreamVerifier:
         entry: EntryId,
         of_write_set: list[_Copy],
     ) -> None:
-        report, segment = self.report, extent.segment.segment
-        where = f"{extent.partition} segment {segment} entry {entry}"
+        report, numbering = self.report, extent.segment.numbering
+        place = f"segment {numbering.segment} entry {numbering.in_segment(entry)}"
+        where = f"{extent.partition} {place}"
         good = [copy for copy in of_write_set if copy.header is not None]
         report.entries += 1
         report.copies_expected += rule.config.write_quorum
@@ -258,7 +259,7 @@ class StreamVerifier:
         if any((copy.header, copy.crc) != (good[0].header, good[0].crc) for copy in good[1:]):
             report.unequal += 1
             report.tell(f"{where}: its copies differ")
-        self._follow(extent.segment.numbering, entry, where, good)
+        self._follow(numbering, entry, where, good)
 
     def _count(self, node_id: str, copy: _Copy) -> None:
         node = self.report.nodes.setdefault(node_id, NodeVerified())

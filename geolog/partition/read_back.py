@@ -83,7 +83,10 @@ class BatchReadBack:
 
     async def _read(self, name: PartitionName, batch: WrittenBatch) -> Batch:
         for listed in await self._segments.at(name, [batch.segment]):
-            entry = listed.record.numbering.in_ledger(SegmentEntry(batch.entry))
+            numbering, place = listed.record.numbering, SegmentEntry(batch.entry)
+            if numbering.is_in_earlier(place):
+                break
+            entry = numbering.in_ledger(place)
             with trio.move_on_after(_TIMEOUT_S):
                 try:
                     ledger = (await self._ledgers.read_latest(listed.record.ledger)).record

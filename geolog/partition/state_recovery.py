@@ -19,6 +19,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.ledger.reading.ledger_reader import FetchedEntry, LedgerReader
 from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.protocol.entry_numbering import SEGMENT_BEGIN
 from geolog.protocol.ids import EntryId, Sequence
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.partition_state import PartitionState, WrittenBatch
@@ -123,7 +124,8 @@ async def _read_back(
     """
     assert ledger.last_entry is not None, f"ledger {ledger.ledger} is not CLOSED"
     behind.snapshot_parts = []
-    end, run_entries = ledger.last_entry + 1, _RUN_ENTRIES_MIN
+    last = ledger.last_entry if segment.last_entry is None else segment.last_entry
+    end, run_entries = last + 1, _RUN_ENTRIES_MIN
     while end > 0:
         first = max(0, end - run_entries)
         run: list[_Fact] = []
@@ -141,10 +143,9 @@ async def _read_back(
 
 
 def _is_beginning(segment: SegmentRecord) -> bool:
-    """Whether nothing comes before the segment: no record, and no fence, which has a time."""
-    return segment.segment == 1 or (
-        segment.first_sequence == 0 and segment.append_time_us_before == 0
-    )
+    """Whether nothing comes before its ledger: no record, and no fence, which has a time."""
+    is_first = segment.segment == 1 and segment.numbering.first == SEGMENT_BEGIN
+    return is_first or (segment.first_sequence == 0 and segment.append_time_us_before == 0)
 
 
 async def _read_run(

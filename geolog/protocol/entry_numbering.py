@@ -40,6 +40,10 @@ class EntryNumbering:
         assert entry >= self.first - 1, f"entry {entry} is in a ledger before {self}"
         return EntryId(entry - self.first)
 
+    def is_in_earlier(self, entry: SegmentEntry) -> bool:
+        """Whether this entry of the segment comes before the ledger's entry 0."""
+        return entry < self.first
+
     def is_place_of(self, entry: EntryId, segment: int, found: SegmentEntry) -> bool:
         """Whether a header with this segment and number belongs to this entry of the ledger."""
         return segment == self.segment and found == self.first + entry

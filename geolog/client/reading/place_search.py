@@ -87,9 +87,17 @@ class PlaceSearch:
         """The place of a DLSN, or the beginning of the partition if that is later."""
         trim = await self._scan.trim()
         first = await self._scan.next_segment(1)
-        if first is not None and dlsn.segment < first:
+        if first is not None and await self._is_before(dlsn, first):
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
         return Begin(dlsn.segment, SegmentEntry(dlsn.entry), trim, slot=dlsn.slot)
+
+    async def _is_before(self, dlsn: DLSN, first: int) -> bool:
+        """Whether the place lies before the entries of the first listed segment's ledger."""
+        if dlsn.segment != first:
+            return dlsn.segment < first
+        segment = await self._scan.segment(first)
+        entry = SegmentEntry(dlsn.entry)
+        return segment is not None and segment.numbering.is_in_earlier(entry)
 
     async def until(self, stop: Bound | None, end: PartitionEnd | None) -> Until:
         """Turn the bound at which to stop into the limits that records are compared with."""

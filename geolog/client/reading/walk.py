@@ -127,8 +127,11 @@ class PartitionWalk:
         segment = await self._scan.segment(self._segment)
         if segment is None:
             return await self._find_segment()
+        numbering = segment.numbering
+        if numbering.is_in_earlier(self._entry):
+            return await self._go_to_begin_of(segment)
         ledger = await self._ledger_of(segment)
-        entry = segment.numbering.in_ledger(self._entry)
+        entry = numbering.in_ledger(self._entry)
         if entry > self._readable:
             self._readable = self._scan.known_end(segment, ledger, self._end)
         if entry <= self._readable:
@@ -340,12 +343,17 @@ class PartitionWalk:
             await changed.wait()
 
     async def _go_to(self, number: int) -> TrimmedRun | None:
-        """Go to the first entry of a listed segment; the sequences in between were trimmed."""
+        """Go to a listed segment."""
         if number == self._segment:
             return None
         segment = await self._scan.segment(number)
         if segment is None:
             return None  # Trimmed meanwhile: read the list again.
+        return await self._go_to_begin_of(segment)
+
+    async def _go_to_begin_of(self, segment: SegmentRecord) -> TrimmedRun | None:
+        """Go to the first entry of the segment's ledger; sequences in between were trimmed."""
+        number = segment.segment
         due = self._least_sequence if self._sequence is None else self._sequence
         self._close_stream()
         if segment.first_sequence <= due:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from geolog.protocol.ids import EntryId
+from geolog.protocol.ids import SegmentEntry
 from sim.laws.state.copies import slots_with
 from sim.laws.state.seen import Look
 
@@ -24,7 +24,7 @@ class AckSet:
             record = by_segment.get(append.segment_key)
             if record is None:
                 continue
-            entry = EntryId(append.dlsn.entry)
+            entry = record.numbering.in_ledger(SegmentEntry(append.dlsn.entry))
             fragment = record.fragment_of(entry)
             have = slots_with(now, record.ledger, entry, fragment)
             if not fragment.rule(record.quorum).is_ack(entry, have):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import attrs
 import trio
 
-from geolog.protocol.ids import EntryId, LedgerId
+from geolog.protocol.ids import LedgerId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.laws.state.copies import slots_of, slots_with
 from sim.laws.state.seen import Look, SegmentKey
@@ -22,7 +22,7 @@ _CLOSED_EVERY_S = 1.0
 class CopiesStay:
     """Keeps the acknowledged entries of each ledger, and the record that it had then."""
 
-    _told: dict[SegmentKey, set[EntryId]] = attrs.field(factory=dict)
+    _told: dict[SegmentKey, set[SegmentEntry]] = attrs.field(factory=dict)
     _records: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
     _closed_looked_s: float = -_CLOSED_EVERY_S
 
@@ -33,8 +33,8 @@ class CopiesStay:
             self._closed_looked_s = trio.current_time()
         for append in now.told:
             assert append.dlsn is not None
-            entry = EntryId(append.dlsn.entry)
-            self._told.setdefault(append.segment_key, set()).add(entry)
+            place = SegmentEntry(append.dlsn.entry)
+            self._told.setdefault(append.segment_key, set()).add(place)
         for key, record in now.ledgers_by_segment().items():
             told = self._told.get(key)
             before = self._records.get(record.ledger)
@@ -43,7 +43,9 @@ class CopiesStay:
             is_due = has_changed or is_closed_due or record.state is not LedgerState.CLOSED
             if not told or not is_due:
                 continue
-            for entry in sorted(told) if has_changed else [max(told)]:
+            numbering = record.numbering
+            for place in sorted(told) if has_changed else [max(told)]:
+                entry = numbering.in_ledger(place)
                 fragment = record.fragment_of(entry)
                 have = slots_with(now, record.ledger, entry, fragment)
                 if not fragment.rule(record.quorum).is_ack(entry, have):

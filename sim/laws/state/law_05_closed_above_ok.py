@@ -24,8 +24,9 @@ class ClosedAboveOk:
                 continue
             if record.segment and record.last_entry is not None:
                 highest = self._highest.get((partition_of(record), record.segment), -1)
-                if highest > record.last_entry:
+                closed_at = record.numbering.in_segment(record.last_entry)
+                if highest > closed_at:
                     yield (
-                        f"ledger {ledger} is closed at {record.last_entry}, but entry {highest}"
-                        " of it was acknowledged"
+                        f"ledger {ledger} is closed at entry {closed_at} of its segment, but"
+                        f" entry {highest} was acknowledged"
                     )

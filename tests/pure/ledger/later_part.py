@@ -1,9 +1,12 @@
 """A ledger that holds a later part of its segment, as a copy in another region may."""
 
 import attrs
+import trio
 
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.metadata.seam import Freshness
 from geolog.protocol.entry_numbering import EntryNumbering
-from geolog.protocol.ids import EntryId, SegmentEntry
+from geolog.protocol.ids import EntryId, LedgerId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import SegmentRecord
 from tests.pure.ledger.fake_nodes import FakeNodes, entry_of
@@ -28,6 +31,21 @@ class LaterSegment(SegmentRecord):
     @property
     def numbering(self) -> EntryNumbering:
         return EntryNumbering(self.segment, FIRST)
+
+
+class LaterLedgers(LedgerMetadata):
+    """Metadata that knows such ledgers."""
+
+    async def read(
+        self,
+        ledger: LedgerId,
+        *,
+        changed: trio.Event | None = None,
+        freshness: Freshness = Freshness.NEARBY,
+    ) -> VersionedLedger:
+        read = await super().read(ledger, changed=changed, freshness=freshness)
+        record = LaterPart(**attrs.asdict(read.record, recurse=False))
+        return attrs.evolve(read, record=record)
 
 
 def later_part(nodes: FakeNodes, count: int) -> LaterPart:

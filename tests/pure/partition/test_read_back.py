@@ -100,3 +100,14 @@ async def test_a_batch_of_a_segment_that_is_gone_was_trimmed(autojump_clock: Moc
     async with open_fake_nodes() as nodes:
         with pytest.raises(TrimmedError, match=f"segment {SEGMENT} was trimmed"):
             await read_back_of(nodes, nodes.ledger(), None).read(NAME, batch_in(8))
+
+
+async def test_a_batch_before_the_ledgers_first_entry_was_trimmed(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        segment = LaterSegment(**attrs.asdict(segment_of(nodes), recurse=False))
+        read_back = read_back_of(nodes, later_part(nodes, 3), segment)
+
+        with pytest.raises(TrimmedError, match=f"segment {SEGMENT} was trimmed"):
+            await read_back.read(NAME, batch_in(3))

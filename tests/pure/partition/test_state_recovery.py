@@ -23,6 +23,7 @@ from geolog.wire.batch import seal_batch
 from geolog.wire.entry import EncodedEntry, EntryKind, WriterStamp, encode_entry
 from geolog.wire.writer_fence import seal_fence
 from tests.pure.ledger.fake_nodes import CLUSTER, FakeNodes, open_fake_nodes
+from tests.pure.ledger.later_part import FIRST, LaterLedgers, LaterSegment
 from topology.errors import DamagedBytesError
 
 NAME = PartitionName(StreamName("a", "b"))
@@ -117,19 +118,23 @@ class Log:
         self.entries.append(encoded)
 
 
-async def read_back(nodes: FakeNodes, log: Log, progress: RecoveryProgress) -> PartitionState:
+async def read_back(
+    nodes: FakeNodes, log: Log, progress: RecoveryProgress, *, is_later_part: bool = False
+) -> PartitionState:
+    """The state as of a ledger with the log's entries, or with those from `FIRST` only."""
+    entries = log.entries[FIRST if is_later_part else 0 :]
     for node in nodes.nodes:
-        node.entries = {EntryId(at): one.join() for at, one in enumerate(log.entries)}
+        node.entries = {EntryId(at): one.join() for at, one in enumerate(entries)}
     ledger = attrs.evolve(nodes.ledger(), segment=log.segment)
-    ledger = ledger.closed(EntryId(len(log.entries) - 1))
+    ledger = ledger.closed(EntryId(len(entries) - 1))
     await nodes.metadata.ensure_path(PATHS.ledger_bucket(ledger.ledger))
     await nodes.metadata.create(PATHS.ledger(ledger.ledger), seal_document(ledger))
-    ledgers = LedgerMetadata(nodes.metadata, PATHS)
-    last = SegmentRecord(
+    ledgers = (LaterLedgers if is_later_part else LedgerMetadata)(nodes.metadata, PATHS)
+    last = (LaterSegment if is_later_part else SegmentRecord)(
         segment=log.segment,
         ledger=ledger.ledger,
         home_epoch=1,
-        first_sequence=Sequence(log.entries[0].header.first_sequence),
+        first_sequence=Sequence(entries[0].header.first_sequence),
         owner_epoch=Epoch(1),
         activated_us=0,
     )
@@ -201,3 +206,30 @@ async def test_a_log_without_its_beginning_needs_a_snapshot(
         await nodes.metadata.ensure_path(PATHS.segments(NAME))
         with pytest.raises(DamagedBytesError, match="segment 3 begins without a snapshot"):
             await read_back(nodes, without, RecoveryProgress())
+
+
+async def test_a_later_part_of_a_segment_is_read_back_by_its_own_numbers(
+    autojump_clock: MockClock,
+) -> None:
+    log = Log(random.Random(1), segment=1)
+    for _ in range(FIRST):
+        log.append()
+    log.write_snapshot()
+    for _ in range(30):
+        log.append()
+    async with open_fake_nodes() as nodes:
+        found = await read_back(nodes, log, RecoveryProgress(), is_later_part=True)
+
+    assert found == log.state
+
+
+async def test_a_later_part_of_the_first_segment_needs_a_snapshot(
+    autojump_clock: MockClock,
+) -> None:
+    log = Log(random.Random(1), segment=1)
+    for _ in range(2 * FIRST):
+        log.append()
+    async with open_fake_nodes() as nodes:
+        await nodes.metadata.ensure_path(PATHS.segments(NAME))
+        with pytest.raises(DamagedBytesError, match="segment 1 begins without a snapshot"):
+            await read_back(nodes, log, RecoveryProgress(), is_later_part=True)

@@ -19,11 +19,15 @@ def segment_in_pieces(sizes: list[int]) -> list[list[int]]:
 def test_ledgers_that_share_a_segment_number_its_entries_as_the_naive_model(
     sizes: list[int], segment: int
 ) -> None:
+    dealt: list[int] = []
     for ledger in segment_in_pieces(sizes):
         numbering = EntryNumbering(segment, SegmentEntry(ledger[0]))
         for entry, in_segment in enumerate(ledger):
             assert numbering.in_segment(EntryId(entry)) == in_segment
             assert numbering.in_ledger(SegmentEntry(in_segment)) == entry
+        dealt += ledger
+        earlier = [one for one in dealt if numbering.is_in_earlier(SegmentEntry(one))]
+        assert earlier + ledger == dealt
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 60), st.integers(1, 3))
