@@ -1,4 +1,4 @@
-"""A session that appends to one partition: frames in, answers out in the same order.
+"""A session that appends to a partition or a stream: frames in, answers out in the same order.
 
 Theory of operation. One task takes frames in and hands their records to a writer, which shares
 the partition's owner with all other sessions. The other sends the answers, in the order of the
@@ -6,8 +6,8 @@ frames. The first stops taking frames while `credit_bytes` are unanswered, so a 
 not read its answers is held back, and the proxy's memory is bounded.
 
 A frame that is no message, or an append that is refused, is answered like any other, and the
-session goes on. It ends when its partition is owned elsewhere: a last frame, without an id,
-says where.
+session goes on. It ends when its target is lost, e.g. to another proxy: a last frame, without
+an id, says where.
 """
 
 from collections import deque
@@ -17,14 +17,10 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.record_fields import RecordFields, size_of
-from geolog.client.writing.writer import Writer, open_linger
-from geolog.client.writing.writer_pending import AckLevel, Pending, Receipt
-from geolog.client.writing.writer_session import open_session
-from geolog.partition.partition_writer import PartitionWriter
+from geolog.client.writing.writer import Writer
+from geolog.client.writing.writer_pending import Pending, Receipt
 from geolog.protocol.append_failure import told_as_unknown
-from geolog.protocol.stream_state import StreamRecord
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.wire.session.codes import CLOSE_RESTART
 from geolog.wire.session.json_frames import BadFrameError, decode, encode
@@ -38,8 +34,9 @@ from geolog.wire.session.messages import (
     Goaway,
     SessionHello,
 )
+from regions.proxy.append_targets import AppendTarget
 from regions.proxy.session_host import SessionHost, failure_of
-from topology.errors import GeologError, InvalidArgumentError, UnavailableError
+from topology.errors import GeologError, InvalidArgumentError
 
 UNANSWERED_MAX = 10_000
 """Frames that a session may have unanswered, whatever their size."""
@@ -69,27 +66,20 @@ class AppendSession:
         self,
         socket: MessageSocket,
         host: SessionHost,
-        stream: StreamRecord,
-        owner: PartitionWriter,
-        *,
-        is_whole: bool,
+        target: AppendTarget,
         writer_id: str | None,
     ) -> None:
-        """`is_whole`: whether the client named the stream, which has this one partition."""
         self._socket = socket
         self._host = host
-        self._stream = stream
-        self._owner = owner
-        self._is_whole = is_whole
+        self._target = target
         self._writer_id = writer_id
         self._writers: dict[str | None, Writer] = {}
-        self._epochs: dict[str, int] = {}
         self._unanswered: deque[_Unanswered] = deque()
         self._unanswered_bytes = 0
         self._changed = trio.Event()
 
     def __repr__(self) -> str:
-        return f"AppendSession({self._owner.name}, {len(self._unanswered)} unanswered)"
+        return f"AppendSession({self._target}, {len(self._unanswered)} unanswered)"
 
     def _tell_change(self) -> None:
         changed, self._changed = self._changed, trio.Event()
@@ -103,8 +93,8 @@ class AppendSession:
                 SessionHello(
                     session=self._host.new_session_id(),
                     region=self._host.config.region,
-                    owner=self._owner.owner.owner,
-                    epoch=self._owner.epoch,
+                    owner=self._target.owner,
+                    epoch=self._target.epoch,
                     writer_epoch=writer_epoch,
                     writer_seq=writer_seq,
                     max_frame_bytes=self._host.config.frame_bytes_max,
@@ -124,9 +114,9 @@ class AppendSession:
 
     async def _open_first(self, stack: AsyncExitStack) -> tuple[int | None, int | None]:
         writer = await self._writer_of(stack, self._writer_id)
-        if self._writer_id is None:
+        if writer.session is None:
             return None, None
-        return self._epochs[self._writer_id], writer.seq_highest
+        return writer.session.epoch, writer.seq_highest
 
     async def _writer_of(self, stack: AsyncExitStack, writer_id: str | None) -> Writer:
         writer = self._writers.get(writer_id)
@@ -136,41 +126,9 @@ class AppendSession:
                     f"this session has {WRITERS_MAX} writers already: open another session"
                 )
             writer = self._writers[writer_id] = await stack.enter_async_context(
-                open_linger(await self._new_writer(writer_id))
+                self._target.open_writer(writer_id)
             )
         return writer
-
-    async def _new_writer(self, writer_id: str | None) -> Writer:
-        session = None
-        if writer_id is not None:
-            session = await open_session(
-                writer_id,
-                [self._owner],
-                is_whole=self._is_whole,
-                count_partitions=self._count_partitions,
-                rng=self._host.rng,
-            )
-            self._epochs[writer_id] = session.epoch
-        return Writer(
-            [self._owner],
-            WriterConfig(
-                linger_s=self._host.config.linger_s,
-                in_flight_bytes=max(2 * self._host.config.credit_bytes, 32 << 20),
-            ),
-            session=session,
-            ack=AckLevel.DURABLE,
-            home_epoch=self._stream.home_epoch,
-            now_us=self._host.now_us,
-        )
-
-    async def _count_partitions(self) -> int:
-        latest = await self._host.opener.upkeep.catalog.read_same_latest(self._stream)
-        if latest.partitions > 1:
-            raise UnavailableError(
-                f"{self._stream.name} has {latest.partitions} partitions now: open a new"
-                " session"
-            )
-        return latest.partitions
 
     # Frames in.
 
@@ -242,8 +200,8 @@ class AppendSession:
             self._unanswered_bytes -= unanswered.size_bytes
             self._tell_change()
             await self._send(answer)
-            if self._owner.failure is not None and not self._unanswered:
-                raise await self._host.why_lost(self._owner)
+            if self._target.failure is not None and not self._unanswered:
+                raise await self._target.why_lost()
 
     async def _answer_of(self, unanswered: _Unanswered) -> Ack | ErrorAnswer:
         try:

@@ -6,6 +6,7 @@ from typing import assert_never
 
 import trio
 
+from geolog.protocol.stream_state import StreamRecord
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import ByteStream, Listener
 from geolog.transport.websocket import WebSocket, serve_websocket
@@ -20,6 +21,7 @@ from geolog.wire.session.paths import (
     parse_path,
 )
 from regions.proxy.append_session import AppendSession
+from regions.proxy.append_targets import ForwardedTarget, OwnedTarget
 from regions.proxy.batch_session import BatchSession
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.read_session import ReadSession
@@ -121,20 +123,26 @@ class Endpoint:
 
     async def _run_append(self, socket: MessageSocket, path: AppendPath) -> None:
         stream = await self._host.opener.upkeep.catalog.read(path.stream)
-        if path.partition is None and stream.partitions > 1:
-            raise InvalidArgumentError(
-                f"{stream.name} has {stream.partitions} partitions: name one with ?partition=P"
-            )
+        if await self._is_forwarded(path, stream):
+            target = ForwardedTarget(self._host, stream, path.partition)
+            await AppendSession(socket, self._host, target, path.writer).run()
+            return
         async with self._host.held.use(stream, path.partition or 0) as owner:
-            session = AppendSession(
-                socket,
-                self._host,
-                stream,
-                owner,
-                is_whole=path.partition is None,
-                writer_id=path.writer,
-            )
-            await session.run()
+            is_whole = path.partition is None
+            owned = OwnedTarget(self._host, stream, owner, is_whole=is_whole)
+            await AppendSession(socket, self._host, owned, path.writer).run()
+
+    async def _is_forwarded(self, path: AppendPath, stream: StreamRecord) -> bool:
+        """Whether this proxy writes through those that own the partitions."""
+        if path.partition is None and stream.partitions > 1:
+            return True
+        if path.redirect == "follow":
+            return False
+        try:
+            await self._host.held.check_place(stream.partition(path.partition or 0))
+        except MovedError:
+            return True
+        return False
 
 
 def _first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:

@@ -59,6 +59,7 @@ async def open_write_proxy(
                 who=who,
                 rng=rng,
                 now_us=now_us,
+                via="proxy",
             ) as log,
             open_background() as partitions,
             open_background() as nursery,

@@ -78,6 +78,7 @@ class Writer:
         """`session`: of a named writer, with its standings in the order of the sinks."""
         self.ack = ack
         self.home_epoch = home_epoch
+        self.session = session
         self._config = config
         self._window = AppendWindow()
         standings = [None] * len(sinks) if session is None else session.standings
@@ -262,7 +263,7 @@ class Writer:
 
     def _check_can_wait(self, fields: RecordFields, size_bytes: int) -> None:
         """Raise an error if there will never be room."""
-        failure = self._failure()
+        failure = self.failure
         if failure is not None:  # A failed lane may hold its share of the window for ever.
             raise told_of_record(failure, is_numbered=fields.seq is not None)
         if size_bytes > self._config.in_flight_bytes:
@@ -299,9 +300,11 @@ class Writer:
         window_bytes = self._config.in_flight_bytes
         room_bytes = max(self._blocked_bytes, min(self._config.batch_bytes, window_bytes // 2))
         in_flight_bytes = self._window.in_flight_bytes
-        return in_flight_bytes + room_bytes > window_bytes and self._failure() is None
+        return in_flight_bytes + room_bytes > window_bytes and self.failure is None
 
-    def _failure(self) -> GeologError | None:
+    @property
+    def failure(self) -> GeologError | None:
+        """The error that stopped one of its partitions, if any."""
         return next(
             (lane.sink.failure for lane in self.lanes if lane.sink.failure is not None), None
         )

@@ -95,6 +95,55 @@ async def test_a_client_of_another_proxy_is_sent_to_the_owner_with_its_own_query
     assert closed.value.close_code == 4302
 
 
+async def test_a_client_may_ask_to_be_forwarded_to_the_owner(autojump_clock: MockClock) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as owner,
+        open_proxy(world.cluster, "proxy-2", "eu-west") as other,
+        open_session(world.cluster, owner, APPEND) as client,
+    ):
+        await client.receive()
+        async with open_session(
+            world.cluster, other, f"{APPEND}?redirect=forward"
+        ) as forwarded:
+            hello = await forwarded.receive()
+            first = await forwarded.ask(id=1, value="forwarded")
+            second = await client.ask(id=2, value="not forwarded")
+
+    assert (hello["owner"], hello["epoch"]) == (None, None)
+    assert (first["sequence"], second["sequence"]) == (0, 1)
+
+
+async def test_records_of_a_stream_of_several_partitions_are_forwarded_to_their_owners(
+    autojump_clock: MockClock,
+) -> None:
+    target = "/v1/streams/shop/wide/append?writer=till-7"
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_proxy(world.cluster, "proxy-2", "eu-west") as other,
+    ):
+        await world.log.create_stream("shop/wide", survive="1 region", partitions=4)
+        one_of_them = "/v1/streams/shop/wide/append?partition=2"
+        async with open_session(world.cluster, other, one_of_them) as client:
+            await client.receive()
+            await client.ask(value="two")
+        async with open_session(world.cluster, proxy, target) as client:
+            hello = await client.receive()
+            for number in range(40):
+                await client.send(id=number, value="v", key=f"key {number}", seq=number)
+            answers = [await client.receive() for _ in range(40)]
+            again = await client.ask(id=40, value="v", key="key 7", seq=7)
+        described = await world.log.describe_stream("shop/wide")
+
+    assert (hello["owner"], hello["writer_epoch"]) == (None, 1)
+    assert [one["id"] for one in answers] == list(range(40))
+    assert {one["partition"] for one in answers} == {0, 1, 2, 3}
+    assert again["duplicate"] is True
+    assert again["sequence"] == answers[7]["sequence"]
+    assert described.partition_list[2].owner == "proxy proxy-2 in eu-west"
+
+
 async def test_a_stream_that_a_direct_writer_owns_is_refused_until_its_process_has_left(
     autojump_clock: MockClock,
 ) -> None:

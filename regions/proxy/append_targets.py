@@ -1,0 +1,144 @@
+"""Where the records of an append session go: to an owner in this process, or to other proxies.
+
+A session of one partition that this proxy owns hands its records to that owner. A session of a
+stream of several partitions, or one that asked for it, is forwarded: the proxy writes on its
+behalf through the proxies that own the partitions, itself included.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from geolog.client.writing.partition_batcher import WriterConfig
+from geolog.client.writing.writer import Writer, open_linger
+from geolog.client.writing.writer_pending import AckLevel
+from geolog.client.writing.writer_session import open_session
+from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.stream_state import StreamRecord
+from regions.proxy.session_host import SessionHost
+from topology.errors import GeologError, UnavailableError
+
+_WINDOW_BYTES_MIN = 32 << 20
+
+
+class AppendTarget(ABC):
+    """The destination of one session's records."""
+
+    owner: str | None = None
+    """The process that owns the partition; None if the session is forwarded."""
+    epoch: int | None = None
+    """That owner's epoch."""
+
+    @abstractmethod
+    def open_writer(self, writer_id: str | None) -> AbstractAsyncContextManager[Writer]:
+        """Open a writer, with a session of its own if it has an id."""
+
+    @property
+    @abstractmethod
+    def failure(self) -> GeologError | None:
+        """Why nothing more can be appended, if so."""
+
+    @abstractmethod
+    async def why_lost(self) -> GeologError:
+        """The same after a failure, with who can append instead, if that can be found out."""
+
+
+class OwnedTarget(AppendTarget):
+    """A partition that this proxy owns."""
+
+    def __init__(
+        self, host: SessionHost, stream: StreamRecord, owner: PartitionWriter, *, is_whole: bool
+    ) -> None:
+        """`is_whole`: whether the client named the stream, which has this one partition."""
+        self._host = host
+        self._stream = stream
+        self._owner = owner
+        self._is_whole = is_whole
+        self.owner = owner.owner.owner
+        self.epoch = owner.epoch
+
+    def __repr__(self) -> str:
+        return f"OwnedTarget({self._owner.name})"
+
+    @property
+    def failure(self) -> GeologError | None:
+        """Why the owner failed, if it did."""
+        return self._owner.failure
+
+    async def why_lost(self) -> GeologError:
+        """Why this proxy lost the partition, and who has it."""
+        return await self._host.why_lost(self._owner)
+
+    @asynccontextmanager
+    async def open_writer(self, writer_id: str | None) -> AsyncIterator[Writer]:
+        """Open a writer to the owner in this process."""
+        session = None
+        if writer_id is not None:
+            session = await open_session(
+                writer_id,
+                [self._owner],
+                is_whole=self._is_whole,
+                count_partitions=self._count_partitions,
+                rng=self._host.rng,
+            )
+        writer = Writer(
+            [self._owner],
+            WriterConfig(
+                linger_s=self._host.config.linger_s,
+                in_flight_bytes=_window_bytes(self._host),
+            ),
+            session=session,
+            ack=AckLevel.DURABLE,
+            home_epoch=self._stream.home_epoch,
+            now_us=self._host.now_us,
+        )
+        async with open_linger(writer):
+            yield writer
+
+    async def _count_partitions(self) -> int:
+        latest = await self._host.opener.upkeep.catalog.read_same_latest(self._stream)
+        if latest.partitions > 1:
+            raise UnavailableError(
+                f"{self._stream.name} has {latest.partitions} partitions now: open a new"
+                " session"
+            )
+        return latest.partitions
+
+
+class ForwardedTarget(AppendTarget):
+    """A stream, or one partition of it, that is written through the proxies that own it."""
+
+    def __init__(self, host: SessionHost, stream: StreamRecord, number: int | None) -> None:
+        self._host = host
+        self._name = str(stream.name) if number is None else f"{stream.name}#{number}"
+        self._writers: list[Writer] = []
+
+    def __repr__(self) -> str:
+        return f"ForwardedTarget({self._name})"
+
+    @property
+    def failure(self) -> GeologError | None:
+        """The failure of a writer that cannot go on."""
+        failures = (writer.failure for writer in self._writers)
+        return next((one for one in failures if one is not None), None)
+
+    async def why_lost(self) -> GeologError:
+        """The failure: it names the owner already."""
+        assert self.failure is not None, f"{self._name} can be written"
+        return self.failure
+
+    @asynccontextmanager
+    async def open_writer(self, writer_id: str | None) -> AsyncIterator[Writer]:
+        """Open a writer through the proxies."""
+        async with self._host.log.open_writer(
+            self._name,
+            writer_id=writer_id,
+            linger_s=self._host.config.linger_s,
+            in_flight_bytes=_window_bytes(self._host),
+        ) as writer:
+            self._writers.append(writer)
+            yield writer
+
+
+def _window_bytes(host: SessionHost) -> int:
+    return max(2 * host.config.credit_bytes, _WINDOW_BYTES_MIN)
