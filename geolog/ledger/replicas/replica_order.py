@@ -61,8 +61,11 @@ class ReplicaOrder:
 
     def note_slow(self, instance: InstanceId) -> None:
         """Try this replica after the others for a while: it failed, or took too long."""
-        self._slow = self._slow.registered(instance, trio.current_time())
-        self._health += 1
+        now_s = trio.current_time()
+        # Readers of hundreds of partitions may find the same node dead at once: only the first
+        # of them changes any order.
+        self._health += instance not in self._slow.at(now_s)
+        self._slow = self._slow.registered(instance, now_s)
 
     def forgive(self, instance: InstanceId) -> None:
         """Treat this replica like any other again: it answered in time."""

@@ -85,3 +85,19 @@ async def test_a_slow_replica_is_asked_last_until_it_is_forgiven(
 
     assert while_slow[-1] == 3
     assert forgiven[0] == in_time[0] == 3
+
+
+async def test_orders_stay_while_others_find_the_same_replica_slow(
+    autojump_clock: MockClock,
+) -> None:
+    shared = order_of(local=Location.within("a"))
+    slow = FRAGMENT.ensemble[1].instance
+    shared.note_slow(slow)
+    first = shared.of(FRAGMENT, SLOTS)
+    firsts = set()
+    for _ in range(20):
+        shared.note_slow(slow)
+        firsts.add(tuple(shared.of(FRAGMENT, SLOTS)))
+
+    assert firsts == {tuple(first)}
+    assert first[-1] == 1
