@@ -80,7 +80,6 @@ class LedgerWriter:
         self._received = ReceivedPrefix(rule, lac=lac) if wants_received else None
         self._held_from: dict[int, EntryId] = {}
         self._unacknowledged: deque[EncodedEntry] = deque()
-        self._unacknowledged_bytes = 0
         self._oldest_since_s = 0.0
         self._lac_sent = lac
         self._is_over = False
@@ -129,11 +128,6 @@ class LedgerWriter:
         """Whether it has also dropped its members."""
         return self._links.is_closed
 
-    @property
-    def unacknowledged_bytes(self) -> int:
-        """Bytes of the entries in flight."""
-        return self._unacknowledged_bytes
-
     async def open(self, *, patience_s: float) -> None:
         """Connect to the members, and make the ledger known to them.
 
@@ -175,7 +169,6 @@ class LedgerWriter:
         if not self._unacknowledged:
             self._oldest_since_s = trio.current_time()
         self._unacknowledged.append(encoded)
-        self._unacknowledged_bytes += encoded.length_bytes
         for effect in effects:
             self._send(effect)
         if not self._is_recovery:
@@ -414,7 +407,7 @@ class LedgerWriter:
             lac = effect.lac
             left_count = self._window.entry_next - 1 - lac
             while len(self._unacknowledged) > left_count:
-                self._unacknowledged_bytes -= self._unacknowledged.popleft().length_bytes
+                self._unacknowledged.popleft()
             self._oldest_since_s = trio.current_time()
             if self._received is not None and self._received.on_lac(lac):
                 self._listener.on_received(self._received.through)
