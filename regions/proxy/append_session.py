@@ -87,6 +87,12 @@ class AppendSession:
 
     async def run(self) -> None:
         """Serve until the client leaves, the partition moves, or the proxy drains."""
+        try:
+            await self._serve()
+        finally:
+            self._host.in_flight.give_back(self._unanswered_bytes)
+
+    async def _serve(self) -> None:
         async with open_background() as nursery, AsyncExitStack() as stack:
             writer_epoch, writer_seq = await self._open_first(stack)
             await self._send(
@@ -144,6 +150,7 @@ class AppendSession:
             or len(self._unanswered) >= UNANSWERED_MAX
         ):
             await self._changed.wait()
+        await self._host.in_flight.wait_room()
 
     async def _take(self, stack: AsyncExitStack, frame: str | bytes) -> None:
         taken = _Unanswered(None, len(frame))
@@ -161,6 +168,7 @@ class AppendSession:
             taken.error = error
         self._unanswered.append(taken)
         self._unanswered_bytes += taken.size_bytes
+        self._host.in_flight.take(taken.size_bytes)
         self._tell_change()
 
     async def _append(
@@ -198,6 +206,7 @@ class AppendSession:
             answer = await self._answer_of(unanswered)
             self._unanswered.popleft()
             self._unanswered_bytes -= unanswered.size_bytes
+            self._host.in_flight.give_back(unanswered.size_bytes)
             self._tell_change()
             await self._send(answer)
             if self._target.failure is not None and not self._unanswered:

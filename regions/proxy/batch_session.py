@@ -99,6 +99,7 @@ class BatchSession:
         self._channels: dict[int, _Channel] = {}
         self._outgoing: deque[bytes] = deque()
         self._has_outgoing = trio.Event()
+        self._unanswered_bytes = 0
         self._requests = trio.CapacityLimiter(_REQUESTS_MAX)
 
     def __repr__(self) -> str:
@@ -106,10 +107,17 @@ class BatchSession:
 
     async def run(self) -> None:
         """Serve until the client leaves: SocketClosedError. DamagedBytesError ends it, too."""
+        try:
+            await self._serve()
+        finally:
+            self._host.in_flight.give_back(self._unanswered_bytes)
+
+    async def _serve(self) -> None:
         async with open_background() as nursery:
             nursery.start_soon(self._send_all)
             nursery.start_soon(self._watch_drain)
             while True:
+                await self._host.in_flight.wait_room()
                 message = await self._socket.receive()
                 if isinstance(message, str):
                     raise InvalidArgumentError("text frames are not part of geolog.v1.batches")
@@ -211,10 +219,16 @@ class BatchSession:
                     answered_count=channel.answered_count,
                     taken_count=channel.taken_count,
                 )
+        self._free(sum(size_bytes for size_bytes, _ in channel.answers))
+        channel.answers.clear()
         if self._channels.get(channel.number) is channel:
             del self._channels[channel.number]
         if closed is not None:
             self._tell(closed)
+
+    def _free(self, count: int) -> None:
+        self._unanswered_bytes -= count
+        self._host.in_flight.give_back(count)
 
     async def _stream_of(self, message: OpenChannel) -> StreamRecord:
         catalog = self._host.opener.upkeep.catalog
@@ -248,6 +262,7 @@ class BatchSession:
                         raise await self._host.why_lost(owner)
                     channel.answers.popleft()
                     channel.unanswered_bytes -= size_bytes
+                    self._free(size_bytes)
                     channel.answered_count += 1
                     self._tell(answered)
                 if owner.failure is None:
@@ -287,6 +302,8 @@ class BatchSession:
             )
             return
         channel.taken_count += 1
+        self._unanswered_bytes += size_bytes
+        self._host.in_flight.take(size_bytes)
         channel.answers.append((size_bytes, self._answer_to(message, channel.owner)))
         channel.has_answers.set()
 

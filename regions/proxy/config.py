@@ -33,6 +33,10 @@ class ProxyConfig:
     """Bytes of appends that a session may have unanswered; beyond it, the proxy reads no more
     from that session until some are answered."""
 
+    in_flight_bytes_max: int = 256 << 20
+    """Bytes of appends that all sessions together may have unanswered; beyond it, the proxy
+    reads from no session until some are answered."""
+
     linger_s: float = 0.001
     """How long records of a session wait for more while others are in flight."""
 
@@ -45,7 +49,12 @@ class ProxyConfig:
                 f"frame_bytes_max is {self.frame_bytes_max}; a record may have"
                 f" {RECORD_BYTES_MAX} bytes"
             )
-        for name in ("connections_max", "credit_bytes", "idle_release_s"):
+        for name in (
+            "connections_max",
+            "credit_bytes",
+            "in_flight_bytes_max",
+            "idle_release_s",
+        ):
             if getattr(self, name) <= 0:
                 raise InvalidConfigError(f"{name} is {getattr(self, name)}; it must be > 0")
         if self.linger_s < 0:

@@ -15,6 +15,7 @@ from geolog.transport.seam import Address, Transport
 from regions.proxy.config import ProxyConfig
 from regions.proxy.endpoint import Endpoint
 from regions.proxy.held_partitions import HeldPartitions
+from regions.proxy.in_flight_bytes import InFlightBytes
 from regions.proxy.registration import ProxyRegistration
 from regions.proxy.session_host import SessionHost
 
@@ -30,6 +31,7 @@ class WriteProxy:
     address: Address
     endpoint: Endpoint
     held: HeldPartitions
+    in_flight: InFlightBytes
 
 
 @asynccontextmanager
@@ -78,6 +80,7 @@ async def open_write_proxy(
                 held=held,
                 rng=rng,
                 now_us=now_us,
+                in_flight=InFlightBytes(config.in_flight_bytes_max),
             )
             endpoint = Endpoint(listener, host, nursery)
             nursery.start_soon(registration.run)
@@ -85,7 +88,7 @@ async def open_write_proxy(
             nursery.start_soon(held.run_release)
             await registration.is_registered.wait()
             try:
-                yield WriteProxy(proxy_id, address, endpoint, held)
+                yield WriteProxy(proxy_id, address, endpoint, held, host.in_flight)
             finally:
                 with trio.move_on_after(_DRAIN_S, shield=True):
                     await registration.leave()

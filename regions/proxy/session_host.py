@@ -14,6 +14,7 @@ from geolog.wire.session.codes import Code
 from geolog.wire.session.messages import AppendId, ErrorAnswer
 from regions.proxy.config import ProxyConfig
 from regions.proxy.held_partitions import HeldPartitions, MovedError
+from regions.proxy.in_flight_bytes import InFlightBytes
 from topology.errors import GeologError
 
 _SESSION_ID_BITS = 64
@@ -29,6 +30,7 @@ class SessionHost:
     held: HeldPartitions
     rng: random.Random
     now_us: Callable[[], int]
+    in_flight: InFlightBytes
     draining: trio.Event = attrs.field(factory=trio.Event)
     """Set when the proxy takes no more appends."""
 

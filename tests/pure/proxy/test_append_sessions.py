@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from geolog.transport.message_socket import SocketClosedError
@@ -302,6 +303,35 @@ async def test_a_client_that_reads_no_answers_is_held_back(autojump_clock: MockC
         answers = [await client.receive() for _ in range(100)]
 
     assert [one["sequence"] for one in answers] == list(range(100))
+
+
+async def test_sessions_share_a_bound_of_bytes_and_give_back_what_they_took(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", in_flight_bytes_max=1000) as proxy,
+        open_session(world.cluster, proxy, APPEND) as left_early,
+    ):
+        await left_early.receive()
+        async with (
+            open_session(world.cluster, proxy, APPEND) as one,
+            world.cluster.open_client("us-east", host="two", via="proxy") as log,
+            log.open_writer(STREAM) as writer,
+        ):
+            await one.receive()
+            for number in range(50):
+                await one.send(id=number, value="x" * 200)
+                await left_early.send(id=number, value="y" * 200)
+                await writer.post(b"z" * 200)
+            answers = [await one.receive() for _ in range(50)]
+            await writer.flush()
+            await left_early.socket.close(1000)
+        await trio.testing.wait_all_tasks_blocked()
+        left_bytes = proxy.in_flight.bytes
+
+    assert [one["id"] for one in answers] == list(range(50))
+    assert left_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,39 @@
+"""Bytes of appends that a proxy has taken and not answered, over all its sessions."""
+
+import trio
+
+
+class InFlightBytes:
+    """A bound that sessions keep together: above it, each stops reading from its client.
+
+    Answers free the bytes without any reading, so no session waits for another's client.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._changed = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"InFlightBytes({self._bytes} of {self._max_bytes})"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in flight now."""
+        return self._bytes
+
+    def take(self, count: int) -> None:
+        """Note bytes that were read."""
+        self._bytes += count
+
+    def give_back(self, count: int) -> None:
+        """Note bytes that were answered, or whose session has ended."""
+        self._bytes -= count
+        assert self._bytes >= 0, "more bytes were given back than taken"
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+    async def wait_room(self) -> None:
+        """Wait until more may be read."""
+        while self._bytes >= self._max_bytes:
+            await self._changed.wait()
