@@ -6,7 +6,7 @@ durable only after `sync_directory`, and a file's bytes only after a synced writ
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
 
@@ -144,6 +144,18 @@ class MemoryDisk:
         self.syncs_count = 0
         self.read_bytes = 0
         self._names = DirectoryNames[Inode]({})
+
+    @classmethod
+    def holding(cls, contents: Mapping[str, bytes], *, name: str) -> "MemoryDisk":
+        """A disk with these files on it."""
+        disk = cls(name=name)
+        disk._names = DirectoryNames(
+            {
+                each: Inode(bytearray(content), len(content), len(content))
+                for each, content in contents.items()
+            }
+        )
+        return disk
 
     def __str__(self) -> str:
         return self.name

@@ -3,9 +3,8 @@
 The directories, the metadata store and the network outlive each of its lives.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from random import Random
 
 import attrs
@@ -16,12 +15,8 @@ from regions.storage.disk import Disk
 from regions.storage.node import StorageNode, open_storage_node
 from sim.fakes.memory_metadata import MemoryMetadata, MemoryStore
 from sim.fakes.memory_transport import MemoryNetwork
-from sim.fakes.recording_disk import (
-    CutOffError,
-    ProcessLife,
-    RecordedDirectory,
-    open_recording_disk,
-)
+from sim.fakes.recorded_directory import DirectoryPlace, RecordedDirectory
+from sim.fakes.recording_disk import CutOffError, ProcessLife, open_recording_disk
 from topology.errors import GeologError
 
 WrapDisk = Callable[[Disk], Disk]
@@ -68,15 +63,13 @@ class RecordedNode:
     """A node and its disks in their current state."""
 
     def __init__(
-        self, config: StorageConfig, world: NodeWorld, directory: Path, directories_count: int
+        self, config: StorageConfig, world: NodeWorld, places: Sequence[DirectoryPlace]
     ) -> None:
+        """Make a node with a data directory at each of these places."""
         self.config = config
         self._world = world
-        self._directory = directory
         self._losses_count = 0
-        self._disks = [
-            RecordedDirectory(directory / f"0-{at}") for at in range(directories_count)
-        ]
+        self._disks = [RecordedDirectory(place) for place in places]
         self.problems: list[str] = []
         """Errors that ended lives that were not cut off, and damage that a start found."""
 
@@ -86,12 +79,7 @@ class RecordedNode:
     def lose_power(self) -> None:
         """Continue with the data that survives on the disks. No life may be running."""
         self._losses_count += 1
-        self._disks = [
-            each.after_power_loss(
-                self._directory / f"{self._losses_count}-{number}", self._world.rng
-            )
-            for number, each in enumerate(self._disks)
-        ]
+        self._disks = [each.after_power_loss(self._world.rng) for each in self._disks]
 
     async def run(self, life: NodeLife) -> None:
         """Run a life until it is killed or asked to end."""

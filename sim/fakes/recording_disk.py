@@ -1,32 +1,26 @@
-"""The disk seam over real files; it knows at every moment what a power loss would leave.
+"""The disk seam over another disk; it knows at every moment what a power loss would leave.
 
-Theory of operation. `RecordedDirectory` is a real directory with a record: the synced bytes of
-each file and the later steps (`RecordedBytes`), and the names created, renamed or removed since
-the directory was synced. It outlives the processes that use it. `RecordingDisk` is the view of
-one process: the real `FileDisk` with every call noted. Bytes are noted before the real call, so
-a power loss in the middle of the call finds them unsynced.
+Theory of operation. `RecordingDisk` is a recorded directory as one process sees it: the disk at
+its place, a real `FileDisk` or one in memory, with every call noted in the record. Bytes are
+noted before the real call, so a power loss in the middle of the call finds them unsynced.
 
 Each call passes *moments* of its process's life (`ProcessLife`): before the call, between write
 and sync, and after the call. At a chosen moment the process is cut off. From then on, each call
 that would change a disk raises and does nothing; reads still work, or the node would take its
-end for damage. Then there are two ways to go on. `after_power_loss` makes a new real directory
-of the data still on the disk. Or, as after SIGKILL, another process uses the same directory: it
+end for damage. Then there are two ways to go on. `after_power_loss` makes a new directory of
+the data still on the disk. Or, as after SIGKILL, another process uses the same directory: it
 sees all written data, and unsynced data is still unsynced.
 """
 
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
-from random import Random
 
 import attrs
 import trio
 
 from regions.storage.disk import Disk, DiskFailedError, DiskFile, Piece
-from regions.storage.file_disk import open_file_disk
-from sim.fakes.directory_names import DirectoryNames
 from sim.fakes.recorded_bytes import RecordedBytes
+from sim.fakes.recorded_directory import RecordedDirectory
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
@@ -87,29 +81,6 @@ class ProcessLife:
             self.check_there()
 
 
-class RecordedDirectory:
-    """A real directory; its initial content counts as synced."""
-
-    def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        self.path = path
-        self.names = DirectoryNames(
-            {each.name: RecordedBytes(bytearray(each.read_bytes())) for each in path.iterdir()}
-        )
-
-    def __repr__(self) -> str:
-        return f"RecordedDirectory({str(self.path)!r}, {len(self.names.seen)} files)"
-
-    def after_power_loss(self, to: Path, rng: Random) -> "RecordedDirectory":
-        """A new directory with the data that survives on disk. This one stays as it is."""
-        keep_share = rng.choice((0.0, 0.5, 0.5, 0.9, 1.0))
-        kept = [rng.random() < keep_share for _ in range(self.names.unsynced_count)]
-        to.mkdir(parents=True)
-        for name, file in self.names.after_power_loss(kept).items():
-            (to / name).write_bytes(file.after_power_loss(rng, keep_share))
-        return RecordedDirectory(to)
-
-
 class RecordingFile:
     """An open file of a `RecordingDisk`."""
 
@@ -143,7 +114,8 @@ class RecordingFile:
         """Write without a sync."""
         self._life.pass_moment()
         self._recorded.write(offset, b"".join(buffers))
-        await self._file.write(offset, buffers)
+        with trio.CancelScope(shield=True):  # As noted, even where a disk could be cancelled.
+            await self._file.write(offset, buffers)
         self._life.pass_moment()
 
     async def allocate(self, offset: int, length: int) -> None:
@@ -158,7 +130,8 @@ class RecordingFile:
         self._life.note_shortened()
         self._life.pass_moment()
         self._recorded.cut(length)
-        await self._file.truncate(length)
+        with trio.CancelScope(shield=True):
+            await self._file.truncate(length)
         self._life.pass_moment()
 
     async def read(self, offset: int, length: int) -> bytes:
@@ -246,8 +219,6 @@ async def open_recording_disk(
     directory: RecordedDirectory, life: ProcessLife
 ) -> AsyncIterator[RecordingDisk]:
     """Open the directory as a disk of one process."""
-    assert set(os.listdir(directory.path)) == set(directory.names.seen), (
-        "it was changed from outside"
-    )
-    async with open_file_disk(directory.path) as disk:
+    async with directory.place.open_disk() as disk:
+        assert set(await disk.list()) == set(directory.names.seen), "changed from outside"
         yield RecordingDisk(disk, directory, life)

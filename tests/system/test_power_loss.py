@@ -20,9 +20,9 @@ from regions.storage.protocol.records import (
     file_name,
     unfinished_name,
 )
-from regions.storage.replay import Replay
 from sim.fakes.memory_metadata import open_memory_store
 from sim.fakes.memory_transport import MemoryNetwork
+from sim.fakes.recorded_directory import RealDirectoryPlace
 from sim.fakes.recorded_node import NodeLife, NodeWorld, RecordedNode, WrapDisk
 from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
@@ -68,12 +68,12 @@ async def test_damage_that_a_start_finds_is_a_problem_even_if_no_promise_is_brok
     async with open_memory_store() as store:
         world = NodeWorld(store=store, network=MemoryNetwork(), rng=Random(1))
         for _ in range(2):
-            node = RecordedNode(CONFIG, world, tmp_path, 1)
+            node = RecordedNode(CONFIG, world, [RealDirectoryPlace(tmp_path, 0)])
             await live(node)
             assert node.problems == []
 
         (tmp_path / "0-0" / file_name(1)).unlink()
-        node = RecordedNode(CONFIG, world, tmp_path, 1)
+        node = RecordedNode(CONFIG, world, [RealDirectoryPlace(tmp_path, 0)])
         await live(node)
 
     [problem] = node.problems
@@ -110,18 +110,6 @@ async def test_a_node_that_serves_an_unsynced_tail_after_a_restart_is_found(
     monkeypatch.setattr(restart, "create_file", create_file_unsynced)
 
     verdict = await power_loss(PowerLossOptions(loops=LOOPS_TO_FIND_MAX), tmp_path, silent)
-
-    assert not verdict.passed
-
-
-async def test_a_node_that_believes_an_unsynced_table_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Facts known only from that table, a fence or a retired file, are lost with it."""
-    monkeypatch.setattr(Replay, "_is_synced", lambda _replay, _found: True)
-    options = PowerLossOptions(loops=3 * LOOPS_TO_FIND_MAX, at_seal_share=1.0)
-
-    verdict = await power_loss(options, tmp_path, silent)
 
     assert not verdict.passed
 

@@ -1,9 +1,13 @@
-"""Cuts the power of one storage node on real files repeatedly and checks all its answers.
+"""Cuts the power of one storage node repeatedly and checks all its answers.
 
 A history follows a node from its first start on an empty disk, through lives that end at any
 point. Most end by power loss: data that was not synced is there, missing or torn. Some end by
-SIGKILL: the page cache survives, so the next life sees data that is still not synced. The drill
-asks for that data and then cuts the power. Each start checks all promises (`NodePromises`).
+SIGKILL, several in a row: the page cache survives, so the next life sees data that is still not
+synced. The drill asks for that data and then cuts the power. Each start checks all promises
+(`NodePromises`), and none may find damage, because nothing was damaged.
+
+The node runs on real files, with the threads and the timing of a real disk, or in memory, where
+a seed repeats its history exactly under a mock clock.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,8 +19,14 @@ import trio
 
 from geolog.transport.seam import Address, ConnectionFailedError
 from regions.storage.config import StorageConfig
+from sim.fakes.memory_disk import MemoryDisk
 from sim.fakes.memory_metadata import open_memory_store
 from sim.fakes.memory_transport import MemoryNetwork
+from sim.fakes.recorded_directory import (
+    DirectoryPlace,
+    MemoryDirectoryPlace,
+    RealDirectoryPlace,
+)
 from sim.fakes.recorded_node import NodeLife, NodeWorld, RecordedNode, WrapDisk, as_it_is
 from sim.processes.drills.node_client import NodeClient, NodeGoneError
 from sim.processes.drills.node_promises import NodePromises
@@ -68,12 +78,12 @@ class _Counts:
 
 async def power_loss(
     options: PowerLossOptions,
-    directory: Path,
+    directory: Path | None,
     tell: Callable[[str], None],
     *,
     wrap_disk: WrapDisk = as_it_is,
 ) -> Verdict:
-    """Run `options.loops` loops over files in `directory`."""
+    """Run `options.loops` loops over files in `directory`, or in memory if that is None."""
     counts, problems = _Counts(), list[str]()
     started_s = trio.current_time()
     history = 0
@@ -85,7 +95,8 @@ async def power_loss(
             world = NodeWorld(
                 store=store, network=MemoryNetwork(), rng=rng, wrap_disk=wrap_disk
             )
-            one = _History(directory / str(history), world, counts, options)
+            path = directory and directory / str(history)
+            one = _History(path, world, counts, options)
             await one.run(losses)
         problems += [f"history {history}: {each}" for each in one.promises.problems]
         if history % 10 == 0:
@@ -106,7 +117,11 @@ class _History:
     """One node and its promises."""
 
     def __init__(
-        self, directory: Path, world: NodeWorld, counts: _Counts, options: PowerLossOptions
+        self,
+        directory: Path | None,
+        world: NodeWorld,
+        counts: _Counts,
+        options: PowerLossOptions,
     ) -> None:
         self.promises = NodePromises()
         self._counts = counts
@@ -115,7 +130,8 @@ class _History:
         self._network = world.network
         self._client = NodeClient(self.promises, world.rng)
         self._life = NodeLife()
-        self._node = RecordedNode(_CONFIG, world, directory, world.rng.choice((1, 1, 2)))
+        places = _places(directory, world.rng.choice((1, 1, 2)))
+        self._node = RecordedNode(_CONFIG, world, places)
 
     async def run(self, losses_count: int) -> None:
         """Run `losses_count` power losses and a final check; end early on a broken promise."""
@@ -206,3 +222,11 @@ class _History:
             await act()
         except (NodeGoneError, ConnectionFailedError):
             return  # The node was cut off.
+
+
+def _places(directory: Path | None, count: int) -> list[DirectoryPlace]:
+    if directory is None:
+        return [
+            MemoryDirectoryPlace(MemoryDisk(name=f"disk {number}")) for number in range(count)
+        ]
+    return [RealDirectoryPlace(directory, number) for number in range(count)]

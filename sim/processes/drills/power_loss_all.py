@@ -23,6 +23,7 @@ from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig
 from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
 from sim.fakes.memory_transport import MemoryNetwork
+from sim.fakes.recorded_directory import RealDirectoryPlace
 from sim.fakes.recorded_node import (
     NodeLife,
     NodeWorld,
@@ -140,7 +141,11 @@ class _AllNodes:
         self._rng = world.rng
         self._tell = tell
         self._nodes = [
-            RecordedNode(_config(region, number), world, directory / f"{region}-{number}", 1)
+            RecordedNode(
+                _config(region, number),
+                world,
+                [RealDirectoryPlace(directory / f"{region}-{number}", 0)],
+            )
             for region in REGIONS
             for number in range(NODES_PER_REGION)
         ]
