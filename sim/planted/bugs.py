@@ -43,6 +43,7 @@ from sim.planted.stream_bugs import STREAM_BUGS
 from sim.planted.upkeep_bugs import UPKEEP_BUGS
 from sim.planted.verification_bugs import VERIFICATION_BUGS
 from sim.planted.writer_bugs import WRITER_BUGS
+from sim.world.draws.special_worlds import with_lone_members
 from topology.errors import OutcomeUnknownError
 
 # A planted bug changes private state of the code that it breaks.
@@ -179,6 +180,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
             (ReplacementFinder, "_replace", client_bugs.replace_anywhere),
             (LedgerWriter, "check_helps", client_bugs.check_nothing),
         ],
+        made_for=with_lone_members,
     ),
     "unbounded-answers": PlantedBug(
         31,

@@ -4,7 +4,7 @@ Each option is drawn from a random source of its own (`sim/world/chance.py`). Ea
 a few faults only, because one fault may hide another, and draws how often they strike.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -213,7 +213,7 @@ def _draw_harsh_quorum(draws: Draws, counts: dict[str, int]) -> QuorumConfig:
     Many of those stripe entries over different nodes: a takeover of such a ledger must fence
     several write sets.
     """
-    quorums = list(possible_quorums(counts))
+    quorums: Sequence[QuorumConfig] = possible_quorums(counts)
     spare = [one for one in quorums if one.ensemble_size < sum(counts.values())]
     if spare and draws.happens("spare nodes", _SPARE_SHARE):
         quorums = spare
@@ -264,7 +264,7 @@ def _draw_shape(draws: Draws) -> WorldShape:
     counts = {name: draws.choice(f"nodes in {name}", per_region) for name in regions}
     return WorldShape(
         nodes_by_region=tuple(counts.items()),
-        quorum=draws.choice("quorum", list(possible_quorums(counts))),
+        quorum=draws.choice("quorum", possible_quorums(counts)),
         writers_count=draws.choice("writers_count", (1, 2, 2, 3)),
         readers_count=draws.choice("readers_count", (1, 1, 2)),
     )

@@ -5,6 +5,7 @@ members can be judged; members that lack acknowledged entries; slow clients.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 import attrs
 
@@ -38,13 +39,12 @@ def steady(drawn: Options, draws: Draws) -> Options:
     Those that end stay away. A process that chooses nodes there can be held to the best choice
     that there was (law 21).
     """
-    fit = [one for one in possible_quorums(_STEADY_NODES) if _can_be_strict(one)]
     return attrs.evolve(
         drawn,
         shape=attrs.evolve(
             drawn.shape,
             nodes_by_region=tuple(_STEADY_NODES.items()),
-            quorum=draws.choice("steady quorum", [one for one in fit if leaves_a_choice(one)]),
+            quorum=draws.choice("steady quorum", _steady_quorums()),
             writers_count=1,
         ),
         stream=attrs.evolve(drawn.stream, segment_age_s=3600.0),
@@ -65,6 +65,12 @@ def steady(drawn: Options, draws: Draws) -> Options:
             strikes_per_s=((_MEMBER_GONE, 0.5), (draws.choice("ending", _ENDINGS), 0.05)),
         ),
     )
+
+
+@cache
+def _steady_quorums() -> list[QuorumConfig]:
+    fit = [one for one in possible_quorums(_STEADY_NODES) if _can_be_strict(one)]
+    return [one for one in fit if leaves_a_choice(one)]
 
 
 def leaves_a_choice(quorum: QuorumConfig) -> bool:
@@ -137,6 +143,25 @@ def with_members_replaced(drawn: Options, draws: Draws) -> Options:
     return _struck_too(_struck_too(drawn, _MEMBER_GONE, 0.5), _COPIED, 1.0)
 
 
+def with_lone_members(drawn: Options) -> Options:
+    """The same, but no other node can stand in for the only one of its region, and members go.
+
+    Every acknowledgement needs both regions, and the region with spare nodes is the larger.
+    """
+    large, small = drawn.shape.regions[:2]
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(
+            drawn.shape,
+            nodes_by_region=((large, 3), (small, 1)),
+            quorum=QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2),
+            writers_count=1,
+        ),
+        knobs=attrs.evolve(drawn.knobs, appends_per_tenure=400, member_away_s=0.5),
+        hazards=attrs.evolve(drawn.hazards, strikes_per_s=((_MEMBER_GONE, 1.0),)),
+    )
+
+
 def with_placement_tended(drawn: Options, draws: Draws) -> Options:
     """A steady world of short ledgers whose operators forbid regions and repair placement.
 
@@ -175,18 +200,26 @@ def _with_one_of(
     return attrs.evolve(shape, quorum=draws.choice("quorum of the special world", quorums))
 
 
-def possible_quorums(counts: Mapping[str, int]) -> Iterator[QuorumConfig]:
+def possible_quorums(counts: Mapping[str, int]) -> tuple[QuorumConfig, ...]:
     """All quorums that such nodes can hold, except those of a single copy."""
-    nodes_count = sum(counts.values())
+    return _possible_quorums(tuple(counts.items()))
+
+
+@cache  # Few shapes are drawn, and each takes a search.
+def _possible_quorums(nodes_by_region: tuple[tuple[str, int], ...]) -> tuple[QuorumConfig, ...]:
+    counts = dict(nodes_by_region)
+    every = _quorums_of(nodes_count=sum(counts.values()), regions_count=len(counts))
+    return tuple(one for one in every if arrange_regions(one, counts) is not None)
+
+
+def _quorums_of(*, nodes_count: int, regions_count: int) -> Iterator[QuorumConfig]:
     for write in range(2, nodes_count + 1):
-        for min_regions in range(1, min(len(counts), write) + 1):
+        for min_regions in range(1, min(regions_count, write) + 1):
             for ack in range(max(2, min_regions), write + 1):
                 for ensemble in range(write, nodes_count + 1):
-                    quorum = QuorumConfig(
+                    yield QuorumConfig(
                         ensemble_size=ensemble,
                         write_quorum=write,
                         ack_quorum=ack,
                         min_regions=min_regions,
                     )
-                    if arrange_regions(quorum, counts) is not None:
-                        yield quorum
