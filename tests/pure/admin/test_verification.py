@@ -124,6 +124,17 @@ async def test_the_segments_numbering_says_which_entry_belongs_where(
     assert (report.gaps, report.copies_good) == (gaps, 9)
 
 
+async def test_a_defect_is_reported_at_its_place_in_the_segment(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        record = later_part(nodes, 3)
+        nodes.nodes[0].entries[EntryId(2)] = entry_of(0).join()
+        report = await verified(nodes, 3, record=record, kind=LaterSegment, due=7)
+
+    assert any(f"segment {SEGMENT} entry 9: " in one for one in report.problems)
+
+
 def test_missing_copies_are_a_reason_if_full_copies_are_required() -> None:
     assert VerifyReport("a/b", under_replicated=7).reasons == []
     (reason,) = VerifyReport("a/b", under_replicated=7, full_copies=True).reasons
