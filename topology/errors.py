@@ -100,6 +100,10 @@ class UnavailableError(GeologError):
     retriable: ClassVar[bool] = True
 
 
+class HandedOverError(UnavailableError):
+    """The owner is handing the partition over: send to its next owner."""
+
+
 class OutcomeUnknownError(GeologError):
     """No answer came in time, or it was lost: the request may have been carried out."""
 

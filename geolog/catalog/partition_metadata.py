@@ -1,6 +1,7 @@
 """The partitions of a cluster's streams in metadata: one object for each kind of record."""
 
 from geolog.catalog.metadata_session import MetadataSession
+from geolog.catalog.offers import Offers
 from geolog.catalog.partition_owners import PartitionOwners
 from geolog.catalog.partition_trims import PartitionTrims
 from geolog.catalog.segment_changes import SegmentChanges
@@ -18,6 +19,7 @@ class PartitionMetadata:
     ) -> None:
         self.session = MetadataSession(metadata)
         self.owners = PartitionOwners(metadata, paths)
+        self.offers = Offers(metadata, paths, self.owners)
         self.segments = SegmentRecords(metadata, paths)
         self.trims = PartitionTrims(metadata, paths, ledgers, self.segments)
         self.changes = SegmentChanges(metadata, paths, ledgers, self.owners)

@@ -3,10 +3,11 @@
 A new owner raises the epoch by compare-and-set, and names the ephemeral node that shows that
 its process is alive (`ProcessPresence`). That node must exist in the same step, so no record
 names one that was never there. An owner that leaves clears its record, so that nobody waits for
-it to come back; the node stays, for the other owners of the process. A partition that was
+it to come back; the node stays, for the other owners of the process. An owner can also write
+its successor's record, which the successor then takes up (`Offers`). A partition that was
 sealed, or whose stream is being deleted, never has an owner again.
 
-Rules: PROTOCOL M2, O1, O9, O13 and O14.
+Rules: PROTOCOL M2, O1, O9, O13, O14 and O17.
 """
 
 from collections.abc import Sequence
@@ -80,6 +81,13 @@ class Claimant(Protocol):
 
     def new_claim_id(self) -> str:
         """An id that no other claim of any process has."""
+        ...
+
+    def adopt(self, claim: OwnerClaim, owner: "VersionedOwner") -> bool:
+        """Take up a claim that another process stored for this one; whether it is one.
+
+        False if it was taken up before. It counts as taken.
+        """
         ...
 
     def on_claimed(self, claim: OwnerClaim) -> None:
@@ -180,7 +188,7 @@ class PartitionOwners:
     async def take_ownership(
         self, name: PartitionName, who: str, claimant: Claimant
     ) -> VersionedOwner:
-        """Become the owner: take the next epoch by compare-and-set.
+        """Become the owner: take the next epoch by compare-and-set, unless it was given.
 
         SealedError, NoSuchStreamError. `claimant` is told of every claim, however this ends.
         """
@@ -189,6 +197,8 @@ class PartitionOwners:
             read, _ = await both(partial(self.read_latest, name), claimant.be_present)
             if read.record.is_sealed or read.record.is_deleted:
                 raise no_owner(name, read.record)
+            if claimant.adopt(OwnerClaim(name, read.record), read):
+                return read
             taken = attrs.evolve(
                 read.record,
                 epoch=Epoch(read.record.epoch + 1),

@@ -154,6 +154,15 @@ class ClusterPaths:
         return f"{self.presences}/{process[:PRESENCE_FOLDER_DIGITS]}/{process}"
 
     @property
+    def offers(self) -> str:
+        """Parent of the offers of processes that take partitions over from others."""
+        return f"{self.root}/offers"
+
+    def offer(self, offer_id: str) -> str:
+        """The ephemeral record of one offer."""
+        return f"{self.offers}/{offer_id}"
+
+    @property
     def streams(self) -> str:
         """Parent of the namespaces."""
         return f"{self.root}/streams"

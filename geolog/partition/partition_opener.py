@@ -1,15 +1,19 @@
 """Opens partitions as their owner, for direct writers and for proxies."""
 
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
 import attrs
 
 from geolog.background import open_background
+from geolog.catalog.offers import Offer
 from geolog.catalog.partition_config import PartitionConfig
+from geolog.partition.hand_over import HandedOver, hand_over
+from geolog.partition.offer import open_offer
 from geolog.partition.owner import OwnedPartitions, open_partition_writers
+from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
@@ -27,6 +31,26 @@ class PartitionOpener:
     read_back: ReadBack
     config: PartitionConfig
     rng: random.Random
+
+    def open_offer(self) -> AbstractAsyncContextManager[Offer]:
+        """Take over partitions that others hand to this process, while the block lasts.
+
+        A partition that was given is this process's at once; `open` starts to write it.
+        """
+        return open_offer(self.upkeep.takeover.owners, self.upkeep.partitions.offers, self.who)
+
+    async def hand_over(
+        self, successors: Mapping[PartitionWriter, Sequence[Offer]]
+    ) -> HandedOver:
+        """Give each partition to the first of its successors that is still there.
+
+        The caller bounds the time, and then ends the block in which the writers were opened.
+        """
+        return await hand_over(
+            successors,
+            owners=self.upkeep.takeover.owners,
+            offers=self.upkeep.partitions.offers,
+        )
 
     @asynccontextmanager
     async def open(

@@ -25,7 +25,7 @@ Invariants (PROTOCOL O4 to O6, O11 and S1):
 
 `SegmentRoller` opens the ledgers, one after another, and keeps their members up.
 
-Rules: PROTOCOL M5, O5, O11, O14, S7, S18, S19 and W11.
+Rules: PROTOCOL M5, O5, O11, O14, O15, S7, S18, S19 and W11.
 """
 
 from collections import deque
@@ -37,6 +37,8 @@ import trio
 
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.segment_changes import ClosingSegment
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
@@ -68,6 +70,7 @@ from topology.errors import (
     ClosedError,
     FencedError,
     GeologError,
+    HandedOverError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -129,11 +132,20 @@ class PartitionWriter:
         self._sent: deque[EntryInFlight] = deque()
         self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
+        self._refusal: GeologError | None = None
+        """Why nothing more is taken in: the failure, or that the writer is ending."""
         self._has_failed = trio.Event()
         self.unknown_count = 0
         """Records without an answer when the writer failed: they may be in the log."""
         self._is_fenced = False
         self._is_leaving = False
+        self._closing: ClosingSegment | None = None
+        """How to close the last ledger, if the writer has stopped in good order."""
+        self._is_stopped = False
+        self._is_closed = False
+        """Whether metadata has that the last ledger is CLOSED."""
+        self._has_ended = False
+        """Whether a successor can be named: all is answered, and no ledger is open."""
         self._progress = trio.Event()
         self._segments = SegmentRoller(
             name,
@@ -192,8 +204,8 @@ class PartitionWriter:
         noticing could otherwise confirm a session that is deposed, too. FenceRefusedError if
         another session has begun; OutcomeUnknownError and the owner's failure.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self._refusal is not None:
+            raise self._refusal
         if fence is not None:
             await self._fence(writer_id, fence)
         writer = self.acknowledged.writer(writer_id)
@@ -233,8 +245,8 @@ class PartitionWriter:
             if stamp is not None and self._admission.is_repeat(stamp, self._sent_state):
                 writer = self.acknowledged.writer(stamp.writer_id)
                 return RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
-            if self._failure is not None:
-                raise told_of_record(self._failure, is_numbered=stamp is not None)
+            if self._refusal is not None:
+                raise self._told(self._refusal, is_numbered=stamp is not None)
             self._admission.admit(terms, sequence_next=self._sequencer.sequence_next)
         except GeologError as error:
             return RefusedBatch(error)
@@ -242,6 +254,12 @@ class PartitionWriter:
         batch = BatchInFlight(sealed, assigned, trio.current_time(), terms, listener=listener)
         self._accept(batch)
         return batch
+
+    def _told(self, refusal: GeologError, *, is_numbered: bool) -> GeologError:
+        """The refusal as it is true: until it has failed, the owner knows all that is new."""
+        if self._failure is None:
+            return refusal
+        return told_of_record(refusal, is_numbered=is_numbered)
 
     def _accept(self, entry: EntryInFlight) -> None:
         self._waiting.append(entry)
@@ -368,7 +386,7 @@ class PartitionWriter:
     def _fail(self, failure: GeologError) -> None:
         if self._failure is not None:
             return
-        self._failure = failure
+        self._failure = self._refusal = failure
         segment = self._segments.open
         if segment is not None and not segment.writer.is_over:
             segment.writer.close()
@@ -452,11 +470,36 @@ class PartitionWriter:
         while not self.is_idle and self._failure is None:
             await (self._sent or self._waiting)[-1].done.wait()
 
+    async def end(self) -> VersionedOwner:
+        """Take no more appends, answer those taken, close the ledger: ready for a successor.
+
+        Appends are refused meanwhile, for certain, as HandedOverError. If the caller stops
+        waiting before all are answered, the writer goes on. Raises why it has failed, if so.
+        """
+        if self._has_ended:
+            return self._segments.owner
+        moves = HandedOverError(f"{self.name} moves to another owner: send it there")
+        if self._refusal is None:
+            self._refusal = moves
+        try:
+            await self.wait_idle()
+        finally:
+            if not self.is_idle:
+                self._refusal = self._failure
+        if self.is_failed:
+            await self.wait_failed()
+            assert self._failure is not None
+            raise self._failure
+        await self._close_ledger(moves)
+        self._has_ended = True
+        return self._segments.owner
+
     async def leave(self) -> None:
         """Close the open ledger and leave, so that the next owner need not recover.
 
         Requests that metadata does not answer are repeated; the caller bounds that. The leave
-        itself is always recorded, later if need be: readers would otherwise wait for ever.
+        itself is always recorded, later if need be: readers would otherwise wait for ever. A
+        successor that was given the partition is left alone.
         """
         try:
             await self._close_and_release()
@@ -464,19 +507,29 @@ class PartitionWriter:
             self._owners.release_nowait(self._segments.owner)
 
     async def _close_and_release(self) -> None:
-        self._is_leaving = True  # First close the open ledger, then leave in metadata.
-        if self.is_idle and not self.is_failed:
-            await self._end_with_snapshot()
-        closing = self._segments.stop(is_clean=self.is_idle and not self.is_failed)
-        self._fail(ClosedError("the writer is closed: use it within its block"))
-        owner = self._segments.owner
-        if closing is not None:
-            finish = partial(self._partitions.changes.finish, self.name, owner, closing)
-            await self._insist(finish)
-        await self._owners.release(owner)
+        closed = ClosedError("the writer is closed: use it within its block")
+        with suppress(GeologError):  # Nothing is lost: the next owner recovers the open ledger.
+            await self._close_ledger(closed)
+        await self._owners.release(self._segments.owner)
         await self._segments.discard_unused()
+        closing = self._closing
         if closing is not None and closing.change.last_entry is not None:
             await self._segments.retire(closing.change.last_entry)
+
+    async def _close_ledger(self, why: GeologError) -> None:
+        """Stop writing for this reason, and close the open ledger if all are answered."""
+        self._is_leaving = True  # First close the open ledger, then leave in metadata.
+        if not self._is_stopped:
+            if self.is_idle and not self.is_failed:
+                await self._end_with_snapshot()
+            self._closing = self._segments.stop(is_clean=self.is_idle and not self.is_failed)
+            self._is_stopped = True
+            self._fail(why)
+        if self._closing is not None and not self._is_closed:
+            owner = self._segments.owner
+            finish = self._partitions.changes.finish
+            await self._insist(partial(finish, self.name, owner, self._closing))
+            self._is_closed = True
 
     def close(self) -> None:
         """Release the connections to nodes."""
@@ -489,7 +542,7 @@ class PartitionWriter:
                 return
             except GeologError as error:
                 if not error.retriable:
-                    return  # Nothing is lost: the next owner recovers the open ledger.
+                    raise
             await trio.sleep(self._config.retry_delay_s)
 
 

@@ -7,7 +7,7 @@ before metadata does. A claim whose answer was lost, or which nobody awaits any 
 succeeded, and an owner that nobody remembers would keep readers waiting for as long as the
 process lives.
 
-Rules: PROTOCOL O12, O13 and O14.
+Rules: PROTOCOL O12, O13, O14 and O17.
 """
 
 import itertools
@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from geolog.background import all_of, open_background
+from geolog.catalog.offers import Offer
 from geolog.catalog.partition_owners import OwnerClaim, PartitionOwners, VersionedOwner
 from geolog.catalog.process_presence import ProcessPresence
 from geolog.metadata.paths import ClusterPaths
@@ -45,6 +46,9 @@ _LOOKS_PER_TIMEOUT = 8
 """The session is polled too, since a quick loss and return shows no change of state."""
 
 _LOOK_S_MAX = 1.0
+
+_OFFER_MARK = "-"
+"""Between a process and the count of its offer; a claim of its own has a space there."""
 
 
 @attrs.define(eq=False)
@@ -126,7 +130,28 @@ class ShownOwners:
         """An id for a claim: that of this process, and a count."""
         return f"{self._process} {next(self._claim_counts)}"
 
+    def new_offer(self, who: str) -> Offer:
+        """An offer of this process to take partitions over; nobody can see it yet."""
+        offer_id = f"{self._process}{_OFFER_MARK}{next(self._claim_counts)}"
+        return Offer(offer_id=offer_id, owner=who, presence=self.presence)
+
     # Outcomes of the claims of this process.
+
+    def adopt(self, claim: OwnerClaim, owner: VersionedOwner) -> bool:
+        """Take up a claim that another process stored for an offer of this one.
+
+        Each is taken up once: a second owner of this process takes the next epoch.
+        """
+        key, session = _key(claim), self._metadata.session_id
+        is_for_us = key.startswith(f"{self._process}{_OFFER_MARK}")
+        # Without a presence, the owner that took it up has left.
+        if not is_for_us or claim.record.presence != self.presence or key in self._shown:
+            return False
+        self._shown[key] = _Shown(claim, session, owner)
+        self._core.on_claimed(key)
+        self._core.on_taken(key, NO_SESSION)
+        self._wake.set()
+        return True
 
     def on_claimed(self, claim: OwnerClaim) -> None:
         """Remember the claim before metadata has it."""
@@ -179,6 +204,13 @@ class ShownOwners:
         if shown is not None:
             self.release_nowait(owner)
             await shown.released.wait()
+
+    def on_given(self, owner: VersionedOwner) -> None:
+        """Forget an owner: its successor's record has replaced its own."""
+        shown = self._shown.pop(owner.record.claim_id, None)
+        if shown is not None:
+            self._core.on_given(_key(shown.claim))
+            shown.released.set()
 
     async def run(self) -> None:
         """Send requests to metadata as they become due; never returns."""
@@ -239,7 +271,7 @@ class ShownOwners:
         known: set[str] = set()
         with suppress(GeologError):  # Retried after a pause.
             lost = set(await self._owners.possibly_lost(list(names.values())))
-            doubted = [key for key in asked if names[key] in lost]
+            doubted = [key for key in asked if names[key] in lost and key in self._shown]
             are_known = await all_of([partial(self._find_out, key) for key in doubted])
             unknown = {
                 key for key, is_known in zip(doubted, are_known, strict=True) if not is_known
@@ -250,12 +282,15 @@ class ShownOwners:
 
     async def _find_out(self, key: str) -> bool:
         """Find out whether the owner was deposed, and if so, tell it; whether that is known."""
-        shown = self._shown[key]
+        shown = self._shown.get(key)
+        if shown is None:
+            return True  # It was given to a successor meanwhile.
+        assert shown.owner is not None, f"{key} is shown, and did not take its partition"
         try:
-            why = await self._owners.why_deposed(shown.claim.name, self._owner(key).record)
+            why = await self._owners.why_deposed(shown.claim.name, shown.owner.record)
         except GeologError:
             return False
-        if why is not None and shown.why_deposed is None:
+        if why is not None and shown.why_deposed is None and key in self._shown:
             shown.why_deposed = why
             self._core.on_left(key)
             if shown.on_deposed is not None:
@@ -263,7 +298,9 @@ class ShownOwners:
         return True
 
     async def _release(self, key: str) -> None:
-        shown = self._shown[key]
+        shown = self._shown.get(key)
+        if shown is None:
+            return  # It was given to a successor meanwhile.
         try:
             if shown.owner is None:
                 await self._owners.release_claim(shown.claim)
@@ -275,15 +312,14 @@ class ShownOwners:
             if error.retriable:
                 self._miss([key])
             else:
-                self._refuse(key, error)
+                self._refuse(shown, error)
             return
-        self._core.on_released(key)
-        del self._shown[key]
-        shown.released.set()
+        if self._shown.pop(key, None) is not None:
+            self._core.on_released(key)
+            shown.released.set()
 
-    def _refuse(self, key: str, error: GeologError) -> None:
+    def _refuse(self, shown: _Shown, error: GeologError) -> None:
         """Warn once, and go on retrying: readers wait for this owner until it is released."""
-        shown = self._shown[key]
         if not shown.is_refusal_told:
             shown.is_refusal_told = True
             _log.warning(
@@ -294,15 +330,10 @@ class ShownOwners:
                 shown.claim.name,
                 error,
             )
-        self._core.on_refused_release(key, trio.current_time())
+        self._core.on_refused_release(_key(shown.claim), trio.current_time())
 
     def _miss(self, asked: Sequence[str]) -> None:
         self._core.on_missed(asked, trio.current_time())
-
-    def _owner(self, key: str) -> VersionedOwner:
-        owner = self._shown[key].owner
-        assert owner is not None, f"{key} is shown, and did not take its partition"
-        return owner
 
 
 def _key(claim: OwnerClaim) -> str:

@@ -29,7 +29,7 @@ Invariants:
 2. The node is in at most one request at a time, and so is each owner.
 3. While requests are answered, the process is shown in the current session, from its first
    claim on.
-4. Every claim is refused for certain, taken, or released.
+4. Every claim is refused for certain, taken, or released; an owner can also be given away.
 
 Rules: PROTOCOL O12, O13 and O14.
 """
@@ -206,23 +206,30 @@ class OwnerPresence:
     def on_confirmed(self, owners: Iterable[str], session: int) -> None:
         """These owners still owned their partitions in that session, as far as is known."""
         for owner in owners:
-            self._owners[owner].attempts.succeed()
-            self._owners[owner].confirmed_in = session
+            if owner in self._owners:
+                self._owners[owner].attempts.succeed()
+                self._owners[owner].confirmed_in = session
 
     def on_missed(self, owners: Iterable[str], now_s: float) -> None:
         """The request for these owners failed, or its outcome is unknown."""
         share = self._share()  # One share, so that they are confirmed together again.
         for owner in owners:
-            self._owners[owner].attempts.fail(now_s, PAUSE_S_MAX, share)
+            if owner in self._owners:
+                self._owners[owner].attempts.fail(now_s, PAUSE_S_MAX, share)
 
     def on_refused_release(self, owner: str, now_s: float) -> None:
         """Metadata refuses the release of an owner, and asking again soon does not help."""
-        self._owners[owner].attempts.fail(now_s, REFUSED_PAUSE_S_MAX, self._share())
+        if owner in self._owners:
+            self._owners[owner].attempts.fail(now_s, REFUSED_PAUSE_S_MAX, self._share())
 
     def on_released(self, owner: str) -> None:
         """The release of an owner that had left succeeded."""
         released = self._owners.pop(owner)
         assert released.has_left, f"{owner} was released, but has not left"
+
+    def on_given(self, owner: str) -> None:
+        """A successor's claim has replaced the owner's; an answer under way is ignored."""
+        del self._owners[owner]
 
     # What to ask, and when.
 

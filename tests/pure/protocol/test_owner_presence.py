@@ -300,6 +300,15 @@ class ShownInTheEnd(RuleBasedStateMachine):
     def leave(self, rng: random.Random) -> None:
         self.make_leave(rng.choice(sorted(self.living)))
 
+    @precondition(lambda self: self.living - self.deposed)
+    @rule(rng=st.randoms(use_true_random=False))
+    def give(self, rng: random.Random) -> None:
+        """A successor's claim replaces the owner's; an answer may be under way."""
+        owner = rng.choice(sorted(self.living - self.deposed))
+        self.living.discard(owner)
+        self.records.discard(owner)
+        self.presence.on_given(owner)
+
     def make_leave(self, owner: str) -> None:
         self.living.discard(owner)
         self.deposed.discard(owner)

@@ -1,0 +1,264 @@
+"""A process that drains gives its partitions to another, which owns them at once."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.catalog.offers import Offer
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.partition.batch_in_flight import BatchInFlight
+from geolog.partition.hand_over import HandedOver
+from geolog.partition.owner import OwnedPartitions
+from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.batch_seqs import BatchSeqs
+from geolog.protocol.stream_state import OwnerRecord, StreamName, StreamRecord
+from geolog.protocol.writer_standing import WriterFence
+from geolog.wire.batch import seal_batch
+from geolog.wire.batch_terms import BatchTerms
+from geolog.wire.entry import WriterStamp
+from sim.fakes.memory_metadata import MemoryMetadata
+from sim.in_process import InProcessCluster, open_in_process_cluster
+from tests.pure.whole.clusters import REGIONS, STREAM, values_of
+from topology.errors import HandedOverError
+
+TILL = b"till-7"
+
+
+@attrs.frozen
+class Owners:
+    """Two processes: `old` has opened partitions, `new` may take them over."""
+
+    cluster: InProcessCluster
+    stream: StreamRecord
+    old: geolog.Log
+    new: geolog.Log
+    owned: OwnedPartitions
+    sessions: Sequence[MemoryMetadata]
+    """Metadata sessions of the two."""
+
+    async def hand_over(self, *offers: Offer) -> HandedOver:
+        """Hand all partitions over, to the first of these that is there."""
+        with trio.fail_after(20.0):
+            return await self.old.partition_opener.hand_over(
+                dict.fromkeys(self.owned.in_order, offers)
+            )
+
+    async def owner(self, number: int = 0) -> OwnerRecord:
+        """The owner record of a partition."""
+        owners = self.new.access.partitions.owners
+        return (await owners.read_latest(self.stream.partition(number))).record
+
+
+@asynccontextmanager
+async def open_owners(partitions: int = 1) -> AsyncIterator[Owners]:
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_in_process_cluster(REGIONS, seed=0) as cluster,
+        cluster.open_client("us-east", host="old", on_session=sessions.append) as old,
+        cluster.open_client("us-east", host="new", on_session=sessions.append) as new,
+    ):
+        await old.create_stream(STREAM, survive="1 region", partitions=partitions)
+        catalog = StreamCatalog(old.access.metadata, old.access.paths)
+        stream = await catalog.read_latest(StreamName.parse(STREAM))
+        async with old.partition_opener.open(stream, None, wants_received=False) as owned:
+            yield Owners(cluster, stream, old, new, owned, sessions)
+
+
+async def append(writer: PartitionWriter, value: bytes, *, seq: int | None = None) -> None:
+    """Append a record, numbered if a seq is given, and wait for the answer."""
+    stamp = None if seq is None else WriterStamp(TILL, 1, BatchSeqs(seq, 1), 1)
+    answer = writer.append(seal_batch([value], created_us=1), BatchTerms(writer=stamp))
+    if isinstance(answer, BatchInFlight):
+        await answer.done.wait()
+    if getattr(answer, "error", None) is not None:
+        raise answer.error  # type: ignore[union-attr, misc]
+
+
+async def test_the_successor_owns_at_once_without_a_claim_of_its_own(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_owners(partitions=3) as site,
+        site.new.partition_opener.open_offer() as offer,
+    ):
+        for writer in site.owned.in_order:
+            await append(writer, b"old")
+        handed = await site.hand_over(offer)
+        given = [await site.owner(number) for number in range(3)]
+        began_s = trio.current_time()
+        async with site.new.partition_opener.open(
+            site.stream, None, wants_received=False
+        ) as opened:
+            for writer in opened.in_order:
+                await append(writer, b"new")
+
+        assert set(handed.given.values()) == {offer}
+        assert [record.epoch for record in given] == [2, 2, 2]
+        assert [writer.epoch for writer in opened.in_order] == [2, 2, 2]
+        assert trio.current_time() - began_s < 1.0
+        assert sorted(await values_of(site.new)) == [b"new"] * 3 + [b"old"] * 3
+
+
+async def test_appends_on_the_way_are_answered_and_later_ones_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_owners() as site, site.new.partition_opener.open_offer() as offer:
+        (writer,) = site.owned.in_order
+        await writer.hello(TILL, WriterFence(1, 77))
+        sent = [writer.append(seal_batch([b"on the way"], created_us=1)) for _ in range(20)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(site.hand_over, offer)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(HandedOverError) as refused:
+                await append(writer, b"late", seq=1)
+
+        assert refused.value.outcome == "refused"
+        assert [one.error for one in sent if isinstance(one, BatchInFlight)] == [None] * 20
+        assert await values_of(site.new) == [b"on the way"] * 20
+
+
+async def test_the_session_of_a_named_writer_goes_on_at_the_successor(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_owners() as site, site.new.partition_opener.open_offer() as offer:
+        (writer,) = site.owned.in_order
+        await writer.hello(TILL, WriterFence(1, 77))
+        await append(writer, b"first", seq=1)
+        await site.hand_over(offer)
+        async with site.new.partition_opener.open(
+            site.stream, 0, wants_received=False
+        ) as opened:
+            await append(opened.in_order[0], b"first", seq=1)
+            await append(opened.in_order[0], b"second", seq=2)
+
+        assert await values_of(site.new) == [b"first", b"second"]
+
+
+async def test_a_lost_answer_leaves_one_owner(autojump_clock: MockClock) -> None:
+    async with (
+        open_owners(partitions=2) as site,
+        site.new.partition_opener.open_offer() as offer,
+    ):
+        for writer in site.owned.in_order:
+            await writer.end()
+        site.sessions[0].lose_next_answer()
+        handed = await site.hand_over(offer)
+
+        assert len(handed.given) == 2
+        async with site.new.partition_opener.open(
+            site.stream, None, wants_received=False
+        ) as opened:
+            assert [writer.epoch for writer in opened.in_order] == [2, 2]
+
+
+async def test_a_withdrawn_offer_leads_to_the_next_successor(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_owners() as site:
+        async with site.new.partition_opener.open_offer() as gone:
+            pass
+        async with site.new.partition_opener.open_offer() as offer:
+            handed = await site.hand_over(gone, offer)
+
+        assert list(handed.given.values()) == [offer]
+
+
+async def test_without_successors_the_partition_is_left(autojump_clock: MockClock) -> None:
+    async with open_owners() as site:
+        async with site.new.partition_opener.open_offer() as gone:
+            pass
+        handed = await site.hand_over(gone)
+
+        assert len(handed.left) == 1
+        assert not (await site.owner()).presence
+
+
+async def test_a_dead_successor_gets_nothing(autojump_clock: MockClock) -> None:
+    async with open_owners() as site, site.new.partition_opener.open_offer() as offer:
+        site.sessions[1].cut_off()
+        await trio.sleep(20.0)
+        handed = await site.hand_over(offer)
+
+        assert len(handed.left) == 1
+        site.sessions[1].restore()
+
+
+async def test_a_partition_taken_by_a_third_process_is_lost_and_the_others_are_given(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_owners(partitions=3) as site,
+        site.new.partition_opener.open_offer() as offer,
+        site.cluster.open_client("eu-west", host="third") as third,
+    ):
+        for writer in site.owned.in_order:
+            await writer.end()
+        async with third.partition_opener.open(site.stream, 1, wants_received=False) as opened:
+            handed = await site.hand_over(offer)
+            await append(opened.in_order[0], b"third")
+
+        assert [name.number for name in handed.lost] == [1]
+        assert sorted(name.number for name in handed.given) == [0, 2]
+
+
+async def test_a_given_partition_that_nobody_opened_can_be_taken_by_epoch(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_owners() as site,
+        site.new.partition_opener.open_offer() as offer,
+        site.cluster.open_client("eu-west", host="third") as third,
+    ):
+        await append(site.owned.in_order[0], b"old")
+        await site.hand_over(offer)
+        with trio.fail_after(1.0):
+            assert await values_of(third) == [b"old"]
+        async with third.partition_opener.open(site.stream, 0, wants_received=False) as opened:
+            await append(opened.in_order[0], b"third")
+            assert opened.in_order[0].epoch == 3
+        async with site.new.partition_opener.open(
+            site.stream, 0, wants_received=False
+        ) as opened:
+            assert opened.in_order[0].epoch == 4
+
+
+async def test_a_given_partition_is_taken_up_once(autojump_clock: MockClock) -> None:
+    async with open_owners() as site, site.new.partition_opener.open_offer() as offer:
+        await site.hand_over(offer)
+        epochs = []
+        for _ in range(2):
+            async with site.new.partition_opener.open(
+                site.stream, 0, wants_received=False
+            ) as opened:
+                epochs.append(opened.in_order[0].epoch)
+
+        assert epochs == [2, 3]
+
+
+async def test_an_offer_is_made_again_in_the_next_session(autojump_clock: MockClock) -> None:
+    async with open_owners() as site, site.new.partition_opener.open_offer() as offer:
+        site.sessions[1].expire()
+        await trio.sleep(5.0)
+
+        assert await site.new.access.partitions.offers.list_live() == [offer]
+        assert len((await site.hand_over(offer)).given) == 1
+
+
+@pytest.mark.parametrize("interrupted_s", [0.1, 0.4, 0.7])
+async def test_an_interrupted_hand_over_leaves_no_owner_behind(
+    autojump_clock: MockClock, interrupted_s: float
+) -> None:
+    async with open_owners() as site, site.new.partition_opener.open_offer() as offer:
+        site.cluster.store.round_trip_s = lambda: 0.3
+        with trio.move_on_after(interrupted_s):
+            await site.hand_over(offer)
+        site.cluster.store.round_trip_s = lambda: 0.0
+        await site.owned.leave()
+        record = await site.owner()
+
+        assert record.presence in ("", offer.presence)
