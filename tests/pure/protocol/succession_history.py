@@ -6,7 +6,7 @@ every try may fail. The second model remembers all that happened, and judges by 
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -183,51 +183,53 @@ class SecondModel:
     @property
     def is_rolling(self) -> bool:
         """Whether a roll has begun and is not over."""
-        kinds = [event.kind for event in self.past]
-        begun = max(_place_of_last(kinds, kind) for kind in ("rolling", "better"))
-        return begun > max(_place_of_last(kinds, kind) for kind in ("opened", "opened again"))
+        return self._was_rolling_at(len(self.past))
 
     def _rest(self, awake: SegmentView | None = None) -> Rest:
         return Rest(RESTING_LOOK_S if self._was_idle(awake) else PACE.look_s)
 
     def _was_idle(self, awake: SegmentView | None) -> bool:
         """Whether nothing was sent during the rest before, nor was anything under way."""
-        rests = [place for place, one in enumerate(self.past) if isinstance(one.step, Rest)]
-        if not rests:
+        rest = self._place_of_last(lambda event: isinstance(event.step, Rest))
+        if rest is None:
             return False
-        since = self.past[rests[-1] + 1 :]
+        since = self.past[rest + 1 :]
         if any(event.kind == "better" for event in since):
             return False
         looks = [event.view for event in since if event.view is not None]
         first = looks[0] if looks else awake
-        at_rest = self.past[rests[-1]].view
+        at_rest = self.past[rest].view
         assert first is not None
         assert at_rest is not None
         kinds = [event.kind for event in since]
         # The roll may have begun or ended since the look; only what was before it counts.
         before = kinds[: kinds.index("step")] if "step" in kinds else kinds
-        was_rolling = self._was_rolling_at(rests[-1] + 1 + len(before))
+        was_rolling = self._was_rolling_at(rest + 1 + len(before))
         return first.entry_next == at_rest.entry_next and not (
             was_rolling or first.has_unanswered
         )
 
     def _was_rolling_at(self, place: int) -> bool:
-        earlier = SecondModel()
-        earlier.past = self.past[:place]
-        return earlier.is_rolling
+        """Whether a roll had begun and was not over before this place in the past."""
+        kinds = (self.past[at].kind for at in range(place - 1, -1, -1))
+        begins, ends = {"rolling", "better"}, {"opened", "opened again"}
+        return next((kind in begins for kind in kinds if kind in begins | ends), False)
 
     def _round(self) -> Iterator[Event]:
         """What happened since the last rest, or since a better ledger was prepared."""
-        begins = [
-            place
-            for place, one in enumerate(self.past)
-            if isinstance(one.step, Rest) or one.kind == "better"
-        ]
+        begin = self._place_of_last(
+            lambda event: isinstance(event.step, Rest) or event.kind == "better"
+        )
         kinds = {
             "step", "no nodes", "not changed", "changed", "prepared", "not prepared", "opened",
         }  # fmt: skip
-        first = begins[-1] + 1 if begins else 0
+        first = 0 if begin is None else begin + 1
         return (event for event in self.past[first:] if event.kind in kinds)
+
+    def _place_of_last(self, is_wanted: Callable[[Event], bool]) -> int | None:
+        """Where the last such event is; from the end, because it is mostly near."""
+        places = range(len(self.past) - 1, -1, -1)
+        return next((place for place in places if is_wanted(self.past[place])), None)
 
     def _has_rested(self) -> bool:
         return any(isinstance(event.step, Rest) for event in self.past)
@@ -236,10 +238,6 @@ class SecondModel:
         return next(
             (event.at_s for event in reversed(self.past) if event.kind == kind), default
         )
-
-
-def _place_of_last(kinds: list[str], kind: str) -> int:
-    return max((place for place, one in enumerate(kinds) if one == kind), default=-1)
 
 
 class OwnerStory:
