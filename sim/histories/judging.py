@@ -1,6 +1,6 @@
 """The end of a history: the last read, repair, and the verdict of the laws."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
@@ -39,6 +39,10 @@ _TOLD_MAX = 5
 _ALLOCATED = LedgerState.ALLOCATED.value
 
 
+def _go_on() -> None:
+    pass
+
+
 @attrs.define(eq=False)
 class Breaches:
     """Collects breaches as they are found."""
@@ -47,12 +51,15 @@ class Breaches:
     """The command that replays the history."""
     trace: Trace
     violations: list[Violation] = attrs.field(factory=list)
+    on_breach: Callable[[], None] = _go_on
+    """Called after each breach."""
 
     def add(self, law: str, message: str) -> None:
         """Add the breach of a law."""
         if not self.trace.is_closed:
             self.trace.add("-", "violation", f"{law} {message}")
         self.violations.append(Violation(law, message, self.replay))
+        self.on_breach()
 
 
 @attrs.frozen(eq=False)

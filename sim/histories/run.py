@@ -1,6 +1,7 @@
 """One seed, one history: draw a world, let faults strike and stop, and judge by the laws."""
 
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import trio
@@ -74,16 +75,19 @@ def run_seed(
     options: Options | None = None,
     write_line: Callable[[str], None] | None = None,
     replay: str = "",
+    ends_at_breach: bool = False,
 ) -> SimReport:
     """Run the history of a seed, with its own options unless others are given.
 
     `replay` is the command that runs it again; not needed with the seed's own options.
+    With `ends_at_breach`, nothing happens after the first broken law.
     """
     if options is None:
         options = options_of_seed(seed, tuple(FAULTS))
         replay = replay or f"geolog sim replay --seed {seed}"
     trace = Trace(write_line)
-    run = _Run(seed, options, trace, replay or f"seed {seed}, with the options it was given")
+    replay = replay or f"seed {seed}, with the options it was given"
+    run = _Run(seed, options, trace, replay, ends_at_breach=ends_at_breach)
     try:
         with trace.taking_logs():
             run_seeded(run.run, seed=seed)
@@ -97,11 +101,14 @@ def run_seed(
 class _Run:
     """One run. It always ends with a report."""
 
-    def __init__(self, seed: int, options: Options, trace: Trace, replay: str) -> None:
+    def __init__(
+        self, seed: int, options: Options, trace: Trace, replay: str, *, ends_at_breach: bool
+    ) -> None:
         self.seed = seed
         self.options = options
         self.trace = trace
         self.breaches = Breaches(replay, trace)
+        self._ends_at_breach = ends_at_breach
         self.history = History()
         self.history.may_forget_writers = options.stream.may_forget_writers
         self.faults: dict[str, int] = {}
@@ -133,7 +140,12 @@ class _Run:
                     laws = StateLaws(Looking(world, self.history), self.breaches.add)
                     self.sometimes = laws.sometimes.seen
                     nursery.start_soon(laws.watch, name="laws")
-                    await self._live_through(world)
+                    with trio.CancelScope() as life:
+                        if self._ends_at_breach:
+                            self.breaches.on_breach = partial(
+                                life.cancel, reason="a law was broken"
+                            )
+                        await self._live_through(world)
             finally:
                 self.simulated_s = trio.current_time() - begun_s
                 self.steps = world.queue.steps_count

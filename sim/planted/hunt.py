@@ -1,7 +1,7 @@
 """Hunts: how many histories with a planted bug it takes until one breaks a law.
 
-A hunt runs harsh histories of small worlds. When a law is broken, the same history is run
-without the bug: only if that one keeps all laws is the bug found, and not another one.
+A hunt runs harsh histories of small worlds. When a law is broken, the history ends and is run
+again without the bug: only if that one keeps all laws is the bug found, and not another one.
 """
 
 import time
@@ -123,7 +123,11 @@ def _for_a_hunt(options: Options) -> Options:
 
 
 def run_with(
-    name: str, seed: int, *, write_line: Callable[[str], None] | None = None
+    name: str,
+    seed: int,
+    *,
+    write_line: Callable[[str], None] | None = None,
+    ends_at_breach: bool = False,
 ) -> SimReport:
     """Run one history of a hunt, with the bug."""
     with planted(name):
@@ -132,13 +136,14 @@ def run_with(
             options=_options_for(name, seed),
             replay=f"python -P -m sim.planted {name} --replay {seed}",
             write_line=write_line,
+            ends_at_breach=ends_at_breach,
         )
 
 
 def hunt(name: str, seeds: Iterable[int]) -> Catch | None:
     """Run histories with the bug until one finds it; None if none does."""
     for seeds_count, seed in enumerate(seeds, start=1):
-        report = run_with(name, seed)
+        report = run_with(name, seed, ends_at_breach=True)
         if (
             report.violations
             and not run_seed(seed, options=_options_for(name, seed)).violations

@@ -5,7 +5,7 @@ import pytest
 from geolog.protocol.recovery import Recovery
 from sim.laws.history.all_laws import Violation
 from sim.planted.bugs import PLANTED_BUGS, planted
-from sim.planted.hunt import CHAOS_S, Catch, Hunted, hunt, options_of_hunt, table
+from sim.planted.hunt import CHAOS_S, Catch, Hunted, hunt, options_of_hunt, run_with, table
 
 _SEEDS_MAX = 40
 """Bound of a hunt. It starts at a seed that finds the bug, so it usually takes one history."""
@@ -41,6 +41,17 @@ def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:
     assert found is not None
     replay = found.violations[0].replay
     assert replay == f"python -P -m sim.planted {name} --replay {found.seed}"
+
+
+def test_a_hunted_history_is_the_whole_one_up_to_the_first_broken_law() -> None:
+    found = hunt("ack-before-sync", range(2, 2 + _SEEDS_MAX))
+    assert found is not None
+
+    whole = run_with("ack-before-sync", found.seed)
+    short = run_with("ack-before-sync", found.seed, ends_at_breach=True)
+
+    assert whole.violations[0] == short.violations[0] == found.violations[0]
+    assert short.simulated_s < whole.simulated_s
 
 
 def test_a_hunt_without_seeds_finds_nothing() -> None:
