@@ -116,10 +116,11 @@ async def open_websocket(
     target: path and query. ConnectionFailedError if there is no connection, or the server
     refuses the handshake.
     """
+    stream = await transport.connect(address)
     try:
         async with open_background() as nursery:
             connection = await _connected(
-                nursery, transport, address, target, subprotocols, message_bytes_max
+                nursery, stream, address, target, subprotocols, message_bytes_max
             )
             try:
                 yield WebSocket(connection)
@@ -133,23 +134,24 @@ async def open_websocket(
         raise ConnectionFailedError(
             f"{address} refused a WebSocket with status {error.status_code}: {body}"
         ) from error
+    finally:
+        stream.close()
 
 
 async def _connected(
     nursery: trio.Nursery,
-    transport: Transport,
+    stream: ByteStream,
     address: Address,
     target: str,
     subprotocols: Sequence[str],
     message_bytes_max: int,
 ) -> trio_websocket.WebSocketConnection:
-    stream = _ByteStreamForWebSocket(await transport.connect(address))
     try:
         with trio.fail_after(HANDSHAKE_S):
             return await trio_websocket.wrap_client_stream(
                 nursery,
                 # The library takes any stream, whatever its annotation says.
-                cast("trio.SocketStream", stream),
+                cast("trio.SocketStream", _ByteStreamForWebSocket(stream)),
                 str(address),
                 target,
                 subprotocols=subprotocols,
@@ -158,7 +160,6 @@ async def _connected(
                 receive_buffer_size=_RECEIVE_BYTES,
             )
     except (trio_websocket.ConnectionClosed, trio.TooSlowError) as error:
-        await stream.aclose()
         raise ConnectionFailedError(f"{address} did not open a WebSocket: {error!r}") from error
 
 

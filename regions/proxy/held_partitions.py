@@ -92,6 +92,10 @@ class HeldPartitions:
         held.users_count += 1
         try:
             await held.opened.wait()
+            if isinstance(held.error, FencedError):
+                # Another process was faster. It has the partition now, or has lost it, too.
+                await self.check_place(held.name)
+                raise UnavailableError(f"another takeover overtook this one: {held.error}")
             if held.error is not None:
                 raise held.error
             assert held.writer is not None

@@ -33,7 +33,11 @@ class InFlightBytes:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 
+    async def wait_changed(self) -> None:
+        """Wait until some were given back."""
+        await self._changed.wait()
+
     async def wait_room(self) -> None:
         """Wait until more may be read."""
         while self._bytes >= self._max_bytes:
-            await self._changed.wait()
+            await self.wait_changed()

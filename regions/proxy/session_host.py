@@ -13,9 +13,9 @@ from geolog.transport.seam import Address
 from geolog.wire.session.codes import Code
 from geolog.wire.session.messages import AppendId, ErrorAnswer
 from regions.proxy.config import ProxyConfig
-from regions.proxy.held_partitions import HeldPartitions, MovedError
+from regions.proxy.held_partitions import HeldPartitions
 from regions.proxy.in_flight_bytes import InFlightBytes
-from topology.errors import GeologError
+from topology.errors import ClosedError, FencedError, GeologError, UnavailableError
 
 _SESSION_ID_BITS = 64
 
@@ -40,16 +40,15 @@ class SessionHost:
 
     async def why_lost(self, owner: PartitionWriter) -> GeologError:
         """Why this proxy cannot append to the partition any more, and who can."""
-        assert owner.failure is not None, f"{owner.name} is not lost"
+        failure = owner.failure
+        assert failure is not None, f"{owner.name} is not lost"
+        if not isinstance(failure, FencedError | ClosedError):
+            return failure
         try:
             await self.held.check_place(owner.name)
         except GeologError as error:
-            return (
-                owner.failure
-                if error.retriable and not isinstance(error, MovedError)
-                else error
-            )
-        return owner.failure
+            return error
+        return UnavailableError(f"this proxy has lost {owner.name}: {failure}")
 
 
 def failure_of(

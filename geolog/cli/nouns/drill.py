@@ -23,24 +23,28 @@ from sim.processes.drills.kill_all import KillAllOptions, kill_all
 from sim.processes.drills.kill_random import KillRandomOptions, kill_random
 from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
+from sim.processes.drills.proxy_kill import ProxyKillOptions, proxy_kill
 from sim.processes.drills.verdict import Verdict
 from sim.processes.drills.zombie_writer import ZombieOptions, zombie_writer
 
 DRILLS = {
     "kill-all": "Kill all processes at once and restart them in random order, many times.",
     "kill-random": "Kill random storage nodes under load and restart them, many times.",
+    "proxy-kill": "Kill the proxy that owns a stream, while named writers append, many times.",
     "power-loss": "Drop what a storage node in this process has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
 }
 
 
 _DRILL_OF_OPTION = {
-    "times": ("kill-all",),
+    "times": ("kill-all", "proxy-kill"),
     "kills": ("kill-random",),
     "loops": ("power-loss",),
     "all_nodes": ("power-loss",),
-    "nodes_per_region": ("kill-all", "kill-random", "zombie-writer"),
+    "nodes_per_region": ("kill-all", "kill-random", "proxy-kill", "zombie-writer"),
 }
+_TIMES_DEFAULT = 10
+_TIMES_DEFAULT_PROXY = 20
 _LOOPS_DEFAULT = 500
 _LOOPS_DEFAULT_ALL = 20
 
@@ -50,7 +54,7 @@ class DrillRun:
     """Options of one `geolog drill run`."""
 
     name: str
-    times: int
+    times: int | None
     kills: int
     loops: int | None
     all_nodes: bool
@@ -84,10 +88,9 @@ def list_() -> None:
 @click.option(
     "--times",
     type=click.IntRange(min=1),
-    default=10,
-    show_default=True,
     metavar="N",
-    help="Number of times to kill all processes (kill-all).",
+    help="Number of times to kill all processes (kill-all) or the owner (proxy-kill)."
+    f" [default: {_TIMES_DEFAULT}; {_TIMES_DEFAULT_PROXY} for proxy-kill]",
 )
 @click.option(
     "--kills",
@@ -140,7 +143,7 @@ def run(
     context: click.Context,
     *,
     name: str,
-    times: int,
+    times: int | None,
     kills: int,
     loops: int | None,
     all_nodes: bool,
@@ -151,8 +154,8 @@ def run(
 ) -> None:
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
-    DRILL is kill-all, kill-random, power-loss or zombie-writer; "geolog drill ls" describes
-    them. power-loss starts no servers: its nodes run in this process, on real files.
+    DRILL is kill-all, kill-random, proxy-kill, power-loss or zombie-writer; "geolog drill ls"
+    describes them. power-loss starts no servers: its nodes run in this process, on real files.
 
     Exits with 10 if anything acknowledged was lost or changed.
     """
@@ -211,7 +214,10 @@ async def _lose_power(drill: DrillRun, directory: Path) -> Verdict:
 
 
 async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
-    shape = ClusterShape(nodes_per_region=drill.nodes_per_region)
+    shape = ClusterShape(
+        nodes_per_region=drill.nodes_per_region,
+        proxies_per_region=1 if drill.name == "proxy-kill" else 0,
+    )
     with held_ports(shape.ports_count) as ports:
         plan = draw_plan(shape, cluster="drill", directory=directory, ports=ports)
         async with open_cluster(plan) as cluster:
@@ -222,7 +228,14 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
     match drill.name:
         case "kill-all":
             return await kill_all(
-                cluster, KillAllOptions(times=drill.times, seed=drill.seed), tell
+                cluster,
+                KillAllOptions(times=drill.times or _TIMES_DEFAULT, seed=drill.seed),
+                tell,
+            )
+        case "proxy-kill":
+            times = drill.times or _TIMES_DEFAULT_PROXY
+            return await proxy_kill(
+                cluster, ProxyKillOptions(times=times, seed=drill.seed), tell
             )
         case "kill-random":
             return await kill_random(

@@ -54,7 +54,7 @@ PATIENCE_S = 30.0
 _OPEN_S = 15.0
 """How long a proxy may take to open a channel: it may have to take the partition over."""
 _BACK_OFF_FIRST_S = 0.02
-_BACK_OFF_MAX_S = 1.0
+_BACK_OFF_MAX_S = 0.5
 _REDIRECTS_MAX = 8
 _FAILED_MAX = 8
 """Proxies to ask last, because they have failed just now."""

@@ -44,7 +44,7 @@ class LocalCluster:
         """
         chosen = self.named(target)
         started = []
-        for kind in ("wan", "zookeeper", "storage"):
+        for kind in ("wan", "zookeeper", "storage", "proxy"):
             of_kind = [server for server in chosen if server.plan.kind == kind]
             started += await self.start_servers(of_kind)
         return started
@@ -80,7 +80,8 @@ class LocalCluster:
         return self._signal(self.named(target), Server.resume)
 
     async def close(self) -> None:
-        """Stop all servers: storage first, while it can still deregister from ZooKeeper."""
+        """Stop all servers: ZooKeeper late, so that the others can still leave it."""
+        await self._end(self._of_kind("proxy"), Server.terminate)
         await self._end(self._of_kind("storage"), Server.terminate)
         await self._end(self._of_kind("zookeeper"), Server.kill)
         await self._end(self._of_kind("wan"), Server.terminate)

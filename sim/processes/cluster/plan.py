@@ -18,7 +18,7 @@ from sim.processes.wan.setup import SETUP_NAME, WanSetup
 from topology.errors import InvalidArgumentError, NotFoundError
 from topology.location import Location
 
-ServerKind = Literal["wan", "zookeeper", "storage"]
+ServerKind = Literal["wan", "zookeeper", "storage", "proxy"]
 
 REGIONS_DEFAULT = ("us-east", "eu-west", "ap-northeast")
 
@@ -31,13 +31,13 @@ class ServerPlan:
     """One server process."""
 
     name: str
-    """Short name, e.g. `us-east-storage-1`. For a storage node it is also the node id."""
+    """Short name, e.g. `us-east-storage-1`. It is also the id of a storage node or proxy."""
     kind: ServerKind
     region: str
     address: str
     location: str
-    """`/us-east/rack-1` for a storage node, `/us-east` for a ZooKeeper server, `-` for a WAN
-    emulator."""
+    """`/us-east/rack-1` for a storage node, `/us-east` for a ZooKeeper server or a proxy, `-`
+    for a WAN emulator."""
     data_dir: Path
     log: Path
     argv: tuple[str, ...]
@@ -85,7 +85,8 @@ class ClusterPlan:
             raise NotFoundError(
                 f"unknown target {target!r}: give a region ({', '.join(self.regions)}), "
                 f"a server (e.g. {self.servers[-1].name} or its address), zookeeper, "
-                f"storage, {'' if self.wan is None else 'wan, '}or all"
+                f"storage, {'proxy, ' if self.of_kind('proxy') else ''}"
+                f"{'' if self.wan is None else 'wan, '}or all"
             )
         return found
 
@@ -96,6 +97,7 @@ class ClusterShape:
 
     regions: tuple[str, ...] = REGIONS_DEFAULT
     nodes_per_region: int = 3
+    proxies_per_region: int = 0
     zookeeper_count: int | None = None
     """None for the default: 1 for up to two regions, 3 for three or four, 5 for more."""
     wan: Wan | None = None
@@ -109,7 +111,7 @@ class ClusterShape:
                 f"--regions {','.join(self.regions)!r}: give at least one, and each only once"
             )
         for region in self.regions:
-            if region in ("all", "storage", "zookeeper", "wan"):
+            if region in ("all", "storage", "zookeeper", "proxy", "wan"):
                 raise InvalidArgumentError(
                     f"--regions: {region!r} is reserved for targets; choose another name"
                 )
@@ -132,10 +134,11 @@ class ClusterShape:
     def ports_count(self) -> int:
         """Number of ports that the cluster takes.
 
-        Three per ZooKeeper server and one per node. A WAN adds one for the gateway, one probe
-        per region, and two from each ZooKeeper server to each other one.
+        Three per ZooKeeper server and one per node or proxy. A WAN adds one for the gateway,
+        one probe per region, and two from each ZooKeeper server to each other one.
         """
-        servers = 3 * self.zookeepers + len(self.regions) * self.nodes_per_region
+        per_region = self.nodes_per_region + self.proxies_per_region
+        servers = 3 * self.zookeepers + len(self.regions) * per_region
         if self.wan is None:
             return servers
         return servers + 1 + len(self.regions) + 2 * self.zookeepers * (self.zookeepers - 1)
@@ -157,21 +160,27 @@ def draw_plan(
         for region in shape.regions
         for number in range(1, shape.nodes_per_region + 1)
     ]
+    proxies = [
+        (region, number, next(addresses))
+        for region in shape.regions
+        for number in range(1, shape.proxies_per_region + 1)
+    ]
     wan, passages = None, Passages()
     if shape.wan is not None:
         places = {voter.clients: voter.region for voter in voters}
-        places |= {address: region for region, _, address in nodes}
+        places |= {address: region for region, _, address in [*nodes, *proxies]}
         passages = draw_passages(voters, addresses)
         wan = draw_wan(shape.wan, passages, places=places, addresses=addresses)
     zookeeper = ",".join(voter.clients for voter in voters)
-    common = ["--zookeeper", zookeeper, "--cluster", cluster, *shape.storage_options]
+    common = ["--zookeeper", zookeeper, "--cluster", cluster]
     if wan is not None:
         common += ["--gateway", wan.gateway]
     servers = [] if wan is None else [_emulator(directory, wan)]
     servers += [
         _zookeeper(directory, voter, peers_of(voter, voters, passages)) for voter in voters
     ]
-    servers += [_storage(directory, *node, common) for node in nodes]
+    servers += [_storage(directory, *node, [*shape.storage_options, *common]) for node in nodes]
+    servers += [_proxy(directory, *each, common) for each in proxies]
     return ClusterPlan(
         cluster=cluster,
         directory=directory,
@@ -227,6 +236,23 @@ def _storage(
         data_dir=data_dir,
         log=directory / "logs" / f"{name}.log",
         argv=_argv("storage", *options, *common),
+    )
+
+
+def _proxy(
+    directory: Path, region: str, number: int, address: str, common: Sequence[str]
+) -> ServerPlan:
+    name = f"{region}-proxy-{number}"
+    options = ["--region", region, "--listen", address, "--proxy-id", name]
+    return ServerPlan(
+        name=name,
+        kind="proxy",
+        region=region,
+        address=address,
+        location=f"/{region}",
+        data_dir=directory / region,
+        log=directory / "logs" / f"{name}.log",
+        argv=_argv("proxy", *options, *common),
     )
 
 

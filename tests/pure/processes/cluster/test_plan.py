@@ -56,6 +56,15 @@ def test_a_target_names_a_region_a_kind_or_a_server(target: str, count: int) -> 
     assert len(plan_of(ClusterShape()).named(target)) == count
 
 
+def test_proxies_are_servers_of_their_region() -> None:
+    plan = plan_of(ClusterShape(proxies_per_region=2))
+
+    assert len(plan.named("proxy")) == 6
+    assert len(plan.named("us-east")) == 6
+    assert [server.name for server in plan.named("us-east-proxy-2")] == ["us-east-proxy-2"]
+    assert len({server.address for server in plan.servers}) == len(plan.servers)
+
+
 def test_a_target_that_names_nothing_is_refused() -> None:
     with pytest.raises(NotFoundError, match="unknown target 'mars': give a region"):
         plan_of(ClusterShape()).named("mars")
