@@ -139,6 +139,18 @@ async def test_the_session_of_a_named_writer_goes_on_at_the_successor(
         assert await values_of(site.new) == [b"first", b"second"]
 
 
+async def test_a_wave_takes_two_rounds_of_metadata(autojump_clock: MockClock) -> None:
+    async with (
+        open_owners(partitions=3) as site,
+        site.new.partition_opener.open_offer() as offer,
+    ):
+        site.cluster.store.round_trip_s = lambda: 0.1
+        began_s = trio.current_time()
+        await site.hand_over(offer)
+
+        assert trio.current_time() - began_s == pytest.approx(0.2)
+
+
 async def test_a_lost_answer_leaves_one_owner(autojump_clock: MockClock) -> None:
     async with (
         open_owners(partitions=2) as site,
