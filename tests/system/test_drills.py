@@ -29,8 +29,14 @@ def test_nothing_is_acknowledged_to_a_writer_after_its_fence() -> None:
     assert counts["lost"] == counts["unequal"] == counts["repeated"] == 0
 
 
-def test_killing_random_storage_nodes_under_load_loses_nothing_acknowledged() -> None:
-    done = geolog("drill", "run", "kill-random", "--kills", "3", "-o", "json")
+def test_killing_random_storage_nodes_under_load_loses_nothing_acknowledged(
+    tmp_path: Path,
+) -> None:
+    report = tmp_path / "report"
+
+    done = geolog(
+        "drill", "run", "kill-random", "--kills", "3", "-o", "json", "--report", str(report)
+    )
 
     assert done.returncode == 0, done.stderr.decode()
     verdict = json.loads(done.stdout)
@@ -38,6 +44,9 @@ def test_killing_random_storage_nodes_under_load_loses_nothing_acknowledged() ->
     assert verdict["counts"]["acknowledged"] > 100
     assert verdict["counts"]["lost"] == verdict["counts"]["repeated"] == 0
     assert verdict["figures"]["pause_s_max"] < 100.0
+    assert json.loads((report / "verdict.json").read_text()) == verdict
+    assert (report / "timeline.svg").read_text().count("s: killed ") == 3
+    assert "# Drill kill-random: passed" in (report / "verdict").with_suffix(".md").read_text()
 
 
 def test_nodes_that_lose_power_keep_what_they_acknowledged(tmp_path: Path) -> None:

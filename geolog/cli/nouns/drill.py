@@ -1,6 +1,5 @@
 """`geolog drill`: breaks a temporary cluster on purpose and checks that nothing is lost."""
 
-import json
 import logging
 import shutil
 from pathlib import Path
@@ -13,17 +12,18 @@ from click.core import ParameterSource
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.signals import ending_at_signals
-from geolog.cli.terminal.output import plain, show
+from geolog.cli.terminal.output import show
 from sim.processes.cluster.local import LocalCluster, open_cluster
 from sim.processes.cluster.place import check_space, fresh_directory
 from sim.processes.cluster.plan import ClusterShape, draw_plan
 from sim.processes.cluster.ports import held_ports
-from sim.processes.cluster.readyfile import write_whole
 from sim.processes.drills.kill_all import KillAllOptions, kill_all
 from sim.processes.drills.kill_random import KillRandomOptions, kill_random
 from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from sim.processes.drills.proxy_kill import ProxyKillOptions, proxy_kill
+from sim.processes.drills.report import write_report
+from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
 from sim.processes.drills.zombie_writer import ZombieOptions, zombie_writer
 
@@ -61,6 +61,7 @@ class DrillRun:
     seed: int
     nodes_per_region: int
     data_dir: Path | None
+    timeline: Timeline = attrs.field(factory=Timeline)
 
 
 @click.group(cls=Noun, name="drill")
@@ -81,7 +82,7 @@ def list_() -> None:
 @command.command(
     epilog=examples(
         "geolog drill run kill-all --times 3",
-        "geolog drill run power-loss --loops 500 --report verdict.json",
+        "geolog drill run power-loss --loops 500 --report verdict",
     )
 )
 @click.argument("name", metavar="DRILL", type=click.Choice(list(DRILLS)))
@@ -134,9 +135,10 @@ def list_() -> None:
 )
 @click.option(
     "--report",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write the verdict to this file as JSON.",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the verdict to this directory as JSON and Markdown, for kill-random with a"
+    " timeline; or, with a name that ends in .json, to this file.",
 )
 @click.pass_context
 def run(
@@ -174,7 +176,7 @@ def run(
     if verdict is None:
         raise click.Abort
     if report is not None:
-        write_whole(report, json.dumps(plain(verdict), indent=2) + "\n")
+        write_report(report, verdict, drill.timeline)
     show(verdict, this_invocation().config.output)
     if not verdict.passed:
         raise CheckFailedError(f"drill {name} failed: " + "; ".join(verdict.problems))
@@ -239,7 +241,10 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
             )
         case "kill-random":
             return await kill_random(
-                cluster, KillRandomOptions(kills=drill.kills, seed=drill.seed), tell
+                cluster,
+                KillRandomOptions(kills=drill.kills, seed=drill.seed),
+                tell,
+                drill.timeline,
             )
         case "zombie-writer":
             return await zombie_writer(cluster, ZombieOptions(seed=drill.seed), tell)

@@ -15,6 +15,7 @@ import trio
 from geolog.client.connect import connect
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.cluster.plan import ServerPlan
+from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict, audit_stream
 from sim.processes.drills.writer_process import Acknowledged, WriterProcess
 from topology.errors import UnavailableError
@@ -78,21 +79,29 @@ async def silent_streams(streams: Sequence[DrilledStream]) -> list[str]:
 
 
 async def kill_random(
-    cluster: LocalCluster, options: KillRandomOptions, tell: Callable[[str], None]
+    cluster: LocalCluster,
+    options: KillRandomOptions,
+    tell: Callable[[str], None],
+    timeline: Timeline,
 ) -> Verdict:
-    """Run the drill on a running cluster."""
-    return await _KillRandom(cluster, options, tell).run()
+    """Run the drill on a running cluster. It notes kills and answers in the timeline."""
+    return await _KillRandom(cluster, options, tell, timeline).run()
 
 
 class _KillRandom:
     """State of one drill."""
 
     def __init__(
-        self, cluster: LocalCluster, options: KillRandomOptions, tell: Callable[[str], None]
+        self,
+        cluster: LocalCluster,
+        options: KillRandomOptions,
+        tell: Callable[[str], None],
+        timeline: Timeline,
     ) -> None:
         self._cluster = cluster
         self._options = options
         self._tell = tell
+        self._timeline = timeline
         self._rng = random.Random(options.seed)
         self._streams = [DrilledStream(name) for name in STREAMS]
         self._all_answered = trio.Event()
@@ -144,6 +153,7 @@ class _KillRandom:
         await trio.sleep(self._rng.uniform(0.1, self._options.up_s_max))
         victims = self._drawn_victims()
         for victim in victims:
+            self._timeline.note_fault(trio.current_time(), f"killed {victim.name}")
             await self._cluster.kill(victim.name)
             self._kills_count += 1
         names = " and ".join(victim.name for victim in victims)
@@ -181,6 +191,8 @@ class _KillRandom:
             for stream in self._streams:
                 count, since_s = last[stream.name]
                 if stream.answers_count > count:
+                    new_count = stream.answers_count - count
+                    self._timeline.add_answers(now_s, stream.name, new_count)
                     last[stream.name] = stream.answers_count, now_s
                 if self._all_answered.is_set():
                     self._pause_s_max = max(self._pause_s_max, now_s - since_s)
