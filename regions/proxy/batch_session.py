@@ -54,6 +54,7 @@ from regions.proxy.held_partitions import MovedError
 from regions.proxy.session_host import SessionHost
 from topology.errors import (
     GeologError,
+    HandedOverError,
     InvalidArgumentError,
     NoSuchStreamError,
     OverCapacityError,
@@ -72,7 +73,7 @@ Answer = Callable[[], Awaitable[BatchesFromProxy]]
 """Waits for what one answer needs, and makes it."""
 
 BatchAnswer = Callable[[], Awaitable[BatchesFromProxy | None]]
-"""Likewise; None if the partition's owner failed before it could answer."""
+"""Likewise; None if the partition's owner cannot answer any more: it has failed, or moves."""
 
 
 @attrs.define(eq=False)
@@ -258,8 +259,8 @@ class BatchSession:
                 while channel.answers:
                     size_bytes, answer = channel.answers[0]
                     answered = await answer()
-                    if answered is None:  # The owner has failed: the client asks the next one.
-                        raise await self._host.why_lost(owner)
+                    if answered is None:
+                        raise await self._why_over(channel, owner)
                     channel.answers.popleft()
                     channel.unanswered_bytes -= size_bytes
                     self._free(size_bytes)
@@ -268,7 +269,12 @@ class BatchSession:
                 if owner.failure is None:
                     await channel.has_answers.wait()
                     channel.has_answers = trio.Event()
-        raise await self._host.why_lost(owner)
+        raise await self._why_over(channel, owner)
+
+    async def _why_over(self, channel: _Channel, owner: PartitionWriter) -> GeologError:
+        """Why the channel ends; from now on it takes nothing more."""
+        channel.owner = None
+        return await self._host.why_lost(owner)
 
     async def _watch_owner(self, channel: _Channel, owner: PartitionWriter) -> None:
         await owner.wait_failed()
@@ -304,10 +310,12 @@ class BatchSession:
         channel.taken_count += 1
         self._unanswered_bytes += size_bytes
         self._host.in_flight.take(size_bytes)
-        channel.answers.append((size_bytes, self._answer_to(message, channel.owner)))
+        channel.answers.append((size_bytes, self._answer_to(message, channel, channel.owner)))
         channel.has_answers.set()
 
-    def _answer_to(self, message: SendBatch, owner: PartitionWriter) -> BatchAnswer:
+    def _answer_to(
+        self, message: SendBatch, channel: _Channel, owner: PartitionWriter
+    ) -> BatchAnswer:
         try:
             open_batch(message.sealed.data)
         except GeologError as error:
@@ -318,6 +326,9 @@ class BatchSession:
 
         async def answer() -> BatchesFromProxy | None:
             await placed.done.wait()
+            if isinstance(placed.error, HandedOverError):
+                channel.taken_count = message.number
+                return None
             if placed.error is not None:
                 has_failed = owner.failure is not None
                 return None if has_failed else await _refused(message, placed.error)

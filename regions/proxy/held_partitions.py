@@ -17,6 +17,7 @@ from geolog.metadata.proxies import is_proxys_name, list_live_proxies
 from geolog.metadata.seam import Metadata
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.owner_balance import OwnerCandidate, ranking
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.transport.seam import Address
 from regions.proxy.protocol.ownership import PlaceOfAppends, place_of_appends
@@ -73,6 +74,7 @@ class HeldPartitions:
         self._metadata = metadata
         self._cluster = cluster
         self._owners = opener.upkeep.partitions.owners
+        self._offers = opener.upkeep.partitions.offers
         self._opener = opener
         self._idle_release_s = idle_release_s
         self._nursery = nursery
@@ -182,6 +184,23 @@ class HeldPartitions:
             for held in list(self._held.values()):
                 if not held.users_count and held.idle_since_s <= oldest_s:
                     held.to_end.set()
+
+    async def hand_over_all(self) -> None:
+        """Give the partitions to other proxies that offer to take them, as far as there are."""
+        offers = {one.owner: one for one in await self._offers.list_live()}
+        proxies = await list_live_proxies(self._metadata, self._cluster)
+        candidates = [
+            OwnerCandidate(process=each.owner, region=each.region)
+            for each in proxies
+            if each.owner in offers
+        ]
+        wishes = {
+            held.writer: [offers[one] for one in ranking(str(held.name), None, candidates)]
+            for held in self._held.values()
+            if held.writer is not None and held.writer.failure is None
+        }
+        done = await self._opener.hand_over(wishes)
+        _log.info("%d of %d partitions handed over", len(done.given), len(wishes))
 
     async def give_up_all(self) -> None:
         """Give up all partitions; return when their ledgers are closed."""

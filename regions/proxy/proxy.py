@@ -139,11 +139,13 @@ async def _serve_at(
         nursery.start_soon(endpoint.run)
         nursery.start_soon(held.run_release)
         await registration.is_registered.wait()
-        scope.shield = True
-        task_status.started(WriteProxy(proxy_id, address, endpoint, held, host.in_flight))
-        await to_end.wait()
+        async with log.partition_opener.open_offer():
+            scope.shield = True
+            task_status.started(WriteProxy(proxy_id, address, endpoint, held, host.in_flight))
+            await to_end.wait()
         with trio.move_on_after(_DRAIN_S):
             await registration.leave()
             host.draining.set()
+            await held.hand_over_all()
             await endpoint.wait_idle()
             await held.give_up_all()

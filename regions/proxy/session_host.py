@@ -15,7 +15,13 @@ from geolog.wire.session.messages import AppendId, ErrorAnswer
 from regions.proxy.config import ProxyConfig
 from regions.proxy.held_partitions import HeldPartitions
 from regions.proxy.in_flight_bytes import InFlightBytes
-from topology.errors import ClosedError, FencedError, GeologError, UnavailableError
+from topology.errors import (
+    ClosedError,
+    FencedError,
+    GeologError,
+    HandedOverError,
+    UnavailableError,
+)
 
 _SESSION_ID_BITS = 64
 
@@ -41,8 +47,9 @@ class SessionHost:
     async def why_lost(self, owner: PartitionWriter) -> GeologError:
         """Why this proxy cannot append to the partition any more, and who can."""
         failure = owner.failure
-        assert failure is not None, f"{owner.name} is not lost"
-        if not isinstance(failure, FencedError | ClosedError):
+        if failure is None:
+            return UnavailableError(f"{owner.name} moves to another proxy")
+        if not isinstance(failure, FencedError | ClosedError | HandedOverError):
             return failure
         try:
             await self.held.check_place(owner.name)

@@ -127,6 +127,26 @@ async def test_a_drained_proxys_clients_go_on_without_an_unknown_outcome(
     assert read == [b"%d" % number for number in range(200)]
 
 
+async def test_a_draining_proxy_hands_its_partitions_to_the_others(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        second = await nursery.start(RunningProxy(world.cluster, "proxy-2", "eu-west").run)
+        async with world.cluster.open_client("us-east", host="one", via="proxy") as log:
+            async with log.open_writer(STREAM) as writer:
+                await writer.append(b"one")
+            await first.drain()
+            (partition,) = (await log.describe_stream(STREAM)).partition_list
+            async with log.open_writer(STREAM) as writer:
+                receipt = await writer.append(b"two")
+        await second.drain()
+
+    assert partition.owner == "proxy proxy-2 in eu-west"
+    assert partition.owner_is_alive
+    assert receipt.sequence == 1
+
+
 async def test_a_named_writer_loses_nothing_and_repeats_nothing_when_the_owner_is_killed(
     autojump_clock: MockClock,
 ) -> None:
