@@ -12,7 +12,7 @@ from geolog import aio, blocking
 OF_TRIO_ALONE = {
     # For operators, who use trio, and for the block that opened the object.
     "Log": {"access", "partition_opener", "recovery_progress", "check_open", "close"},
-    "Writer": {"append_fields_nowait", "close"},  # Called by other code in trio.
+    "Writer": {"append_fields_nowait", "close", "failure"},  # Called by other code in trio.
     "Reader": {"close"},
     "Pending": set(),
 }
