@@ -4,9 +4,32 @@ A batch is accepted or refused as a whole; nothing of a refused batch is in the 
 
 Theory of operation. The answers come in order, but a session sends on without waiting for them.
 If one of its batches is refused, those behind it must not get in: its records would be out of
-order, and the refused seq, now below the highest, could never be appended. So they are refused
-too, until the refused seq comes again. A session that numbers its records itself may leave the
-seq out once it has heard of the refusal: each of its batches tells the seq before it.
+order, and the refused seq, now below the highest, could never be appended. The owner keeps no
+list of refusals, which would go with it. Instead, each batch tells the seq before it: the last
+seq that its session sent earlier and does not know to be refused. A batch is refused while the
+highest accepted seq of its writer is lower than that.
+
+Claim: if a batch N is accepted, so is each batch P that its session sent to the partition
+earlier and did not know to be refused.
+
+- Let P be the last of them. N tells the last seq of P, so some accepted batch Q is as high.
+- Q is of the same session: a fence is behind all batches of older sessions, and a session
+  numbers its records above all that it was told in answer to its fence.
+- Q was not sent before P. Seqs rise from batch to batch unless the session hears of a refusal,
+  and then it uses again only seqs of batches that were refused, which Q was not.
+- Q was not sent after N. It would be higher than N, which is then a repeat and not new; or the
+  session heard of a refusal between. It would then have waited for the answer to N (below).
+- So Q is P, or was sent between P and N, while the session did not know of a refusal of P. By
+  induction over the batches of the session, P was accepted when Q was.
+
+Any owner may have accepted P, if each begins with everything that the log acknowledged, and a
+session sends its batches without an answer again in the same order. The claim also needs the
+session to send nothing after a refusal until the batches behind that are answered. Otherwise
+their seqs, used again, could let a batch in that was sent again and that the session counts as
+refused.
+
+A session that numbers its records itself may leave a refused seq out once it has heard. If the
+application chose the seqs, the session goes on to tell the refused one, so it must come again.
 
 Acceptance decides, not acknowledgement: as soon as a fence is accepted, no
 batch of an older session is. A session appends only where it has fenced, so a batch of an epoch
@@ -21,7 +44,7 @@ from geolog.protocol.writer_fence import may_fence
 from geolog.protocol.writer_standing import WriterFence
 from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
-from topology.errors import ConflictError, FencedError, GeologError
+from topology.errors import ConflictError, FencedError
 
 
 class FenceRefusedError(FencedError):
@@ -41,7 +64,6 @@ class BatchAdmission:
         # Of each writer, since this owner began.
         self._seqs: dict[bytes, int] = {}  # The highest.
         self._sessions: dict[bytes, WriterFence] = {}
-        self._refused: dict[bytes, int] = {}  # Batches sent behind it are refused, too.
 
     def __repr__(self) -> str:
         return f"BatchAdmission({self._name}, {len(self._seqs)} writers)"
@@ -67,8 +89,6 @@ class BatchAdmission:
                 epoch=known.epoch,
             )
         self._sessions[writer_id] = fence
-        if fence != known:
-            self._refused.pop(writer_id, None)
 
     def is_repeat(self, stamp: WriterStamp, sent: PartitionState) -> bool:
         """Whether a seq as high as the batch's first was accepted before. FencedError."""
@@ -92,31 +112,23 @@ class BatchAdmission:
         deposed.outcome = "unknown"  # Another session may have appended these.
         raise deposed
 
-    def admit(self, terms: BatchTerms, *, sequence_next: int) -> None:
+    def admit(self, terms: BatchTerms, *, sent: PartitionState, sequence_next: int) -> None:
         """Accept a batch, not a repeat, that would begin at `sequence_next`. ConflictError."""
         stamp = terms.writer
-        try:
-            if stamp is not None:
-                self._check_refused(stamp, terms.seq_before)
-            self._check(terms, sequence_next)
-        except GeologError:
-            if stamp is not None:
-                refused = self._refused.get(stamp.writer_id, stamp.seqs.first)
-                self._refused[stamp.writer_id] = min(refused, stamp.seqs.first)
-            raise
         if stamp is not None:
-            self._refused.pop(stamp.writer_id, None)
+            self._check_seq_before(stamp, terms.seq_before, sent)
+        self._check(terms, sequence_next)
+        if stamp is not None:
             self._seqs[stamp.writer_id] = stamp.seqs.last
         if terms.transaction_last is not None:
             self._transaction_id = terms.transaction_last
 
-    def _check_refused(self, stamp: WriterStamp, seq_before: int | None) -> None:
-        refused = self._refused.get(stamp.writer_id)
-        if refused is None or stamp.seqs.first <= refused:
-            return
-        if seq_before is None or seq_before >= refused:
+    def _check_seq_before(
+        self, stamp: WriterStamp, seq_before: int | None, sent: PartitionState
+    ) -> None:
+        if seq_before is not None and seq_before > self._seq_highest(stamp.writer_id, sent):
             raise ConflictError(
-                f"seq {refused} was refused: append it again before seq {stamp.seqs.first}"
+                f"seq {seq_before} was refused: append it again before seq {stamp.seqs.first}"
             )
 
     def _check(self, terms: BatchTerms, sequence_next: int) -> None:

@@ -247,7 +247,9 @@ class PartitionWriter:
                 return RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
             if self._refusal is not None:
                 raise self._told(self._refusal, is_numbered=stamp is not None)
-            self._admission.admit(terms, sequence_next=self._sequencer.sequence_next)
+            self._admission.admit(
+                terms, sent=self._sent_state, sequence_next=self._sequencer.sequence_next
+            )
         except GeologError as error:
             return RefusedBatch(error)
         assigned = self._sequencer.assign(sealed.record_count, now_us=self.now_us())

@@ -12,8 +12,8 @@ class BatchTerms:
     writer: WriterStamp | None = None
     """The named writer and its seqs, for exactly-once appends."""
     seq_before: int | None = None
-    """The last seq that its session sent before it and does not know to be refused. None if the
-    application chose the seqs: then a refused one must come again first."""
+    """The seq that must be accepted before it: the last that its session sent earlier and does
+    not know to be refused, or a refused one that the application chose and must send again."""
     expect_sequence: int | None = None
     """The sequence that its first record must get."""
     transaction_first: int | None = None

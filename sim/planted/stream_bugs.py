@@ -12,6 +12,7 @@ from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
 from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.protocol.append_clock import AHEAD_US_MAX
+from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.retention import Clocks, RetentionPolicy, StoredSegment
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.batch_terms import BatchTerms
@@ -106,11 +107,12 @@ def admit_any_transaction(
     admission: BatchAdmission,
     terms: BatchTerms,
     *,
+    sent: PartitionState,
     sequence_next: int,
 ) -> None:
     """Let transaction ids go back, including those of a whole batch."""
     admission._transaction_id = None
-    _admit(admission, terms, sequence_next=sequence_next)
+    _admit(admission, terms, sent=sent, sequence_next=sequence_next)
 
 
 async def flush_without_waiting(lane: PartitionBatcher) -> None:

@@ -64,7 +64,9 @@ class OpenBatch:
     sealed_bytes: int = 0
     """Length of the sealed batch."""
     seq_before: int = -1
-    """The lane's highest seq that was sent before it."""
+    """The lane's highest seq that was sent before it and not refused."""
+    seq_required: int = -1
+    """The seq that the owner must have accepted before it."""
     attempt: int = 0
     """How many batches of its lane had been refused when it was sent."""
     is_numbered_here: bool = True
@@ -132,7 +134,7 @@ class OpenBatch:
             )
         return BatchTerms(
             writer=writer,
-            seq_before=self.seq_before if self.is_numbered_here else None,
+            seq_before=self.seq_required,
             expect_sequence=self.expect_sequence,
             transaction_first=numbers[0] if numbers else None,
             transaction_last=numbers[-1] if numbers else None,

@@ -9,7 +9,8 @@ A named writer never has more unanswered batches than the log remembers, so each
 recognised if it is sent again. The next batch is held back until one is answered.
 
 The lane knows what the answers say, and nothing else of the partition: they may come late. If
-one is a refusal, the owner also refuses the batches behind it, until its seq comes again.
+one is a refusal, the owner also refuses the batches behind it: each tells the seq before it.
+The next batch is held back until they are answered, since they may reach another owner.
 
 Rules: PROTOCOL S6 and S22.
 """
@@ -157,6 +158,8 @@ class PartitionBatcher:
         self.seq_answered = self.seq_highest
         self.known = KnownSeqs(() if standing is None else standing.remembered)
         self._seq_sent = self.seq_highest
+        self._seq_refused: int | None = None  # The lowest that has not come again.
+        self._behind_refused_count = 0  # Unanswered batches that will be refused, too.
         self._attempt = 0
         self._filling: OpenBatch | None = None
         self._unanswered: deque[OpenBatch] = deque()
@@ -207,8 +210,13 @@ class PartitionBatcher:
         return self._filling.goes_on_with(fields, size_bytes, self._config.batch_bytes)
 
     def _may_send(self) -> bool:
-        """Whether the log would remember one more batch along with all unanswered ones."""
-        return self._session is None or len(self._unanswered) < BATCHES_REMEMBERED
+        """Whether one more batch may follow those without an answer.
+
+        The log must remember it along with them, and none of them may be behind a refusal.
+        """
+        return self._session is None or (
+            len(self._unanswered) < BATCHES_REMEMBERED and not self._behind_refused_count
+        )
 
     def gather(self, fields: RecordFields, size_bytes: int) -> tuple[OpenBatch, int]:
         """Add a record that was checked and has room; return its batch and its slot."""
@@ -250,6 +258,8 @@ class PartitionBatcher:
                 break
             answered = unanswered.popleft()
             self._unanswered_bytes -= answered.sealed_bytes
+            if self._behind_refused_count:
+                self._behind_refused_count -= 1
             if placed.error is not None:
                 self._on_error(answered)
             elif self._session is not None:
@@ -287,6 +297,7 @@ class PartitionBatcher:
     def _send(self, filling: OpenBatch, sealed: SealedBatch) -> None:
         """Send a batch. Raises its error if it is refused at once."""
         filling.seq_before, filling.attempt = self._seq_sent, self._attempt
+        filling.seq_required = self._seq_required(filling)
         placed = self.sink.append(sealed, filling.terms(self._session), self)
         if isinstance(placed, RepeatAnswers):
             raise _appended_by_another(filling)
@@ -298,6 +309,19 @@ class PartitionBatcher:
         self._unanswered_bytes += filling.sealed_bytes
         if filling.seqs is not None:
             self._seq_sent = filling.seqs.last
+
+    def _seq_required(self, filling: OpenBatch) -> int:
+        """The seq that must be in the log before a batch that is about to be sent.
+
+        Only a writer that numbers its records itself may leave a refused seq out.
+        """
+        refused, seqs = self._seq_refused, filling.seqs
+        if refused is None or seqs is None:
+            return self._seq_sent
+        if seqs.first <= refused:
+            self._seq_refused = None  # It comes again.
+            return self._seq_sent
+        return self._seq_sent if filling.is_numbered_here else max(self._seq_sent, refused)
 
     def append_repeats(self, repeats: OpenBatch) -> Placed | RepeatAnswers:
         """Send records of which the log has the seqs: they are compared, not appended."""
@@ -320,6 +344,7 @@ class PartitionBatcher:
     def _on_error(self, failed: OpenBatch) -> None:
         """A batch was refused, unless the sink has failed: then it is unknown."""
         if self.sink.failure is None and failed.attempt == self._attempt:
+            self._behind_refused_count = len(self._unanswered)
             self._free_seqs(failed)
 
     def _free_seqs(self, refused: OpenBatch) -> None:
@@ -330,6 +355,8 @@ class PartitionBatcher:
         if refused.seqs is not None:
             self._attempt += 1
             self.seq_highest = self._seq_sent = refused.seq_before
+            if self._seq_refused is None or refused.seqs.first < self._seq_refused:
+                self._seq_refused = refused.seqs.first
             self._refuse_filling(refused.seqs.first)
             self._window.refusals_count += 1
         self._count()

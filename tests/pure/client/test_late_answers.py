@@ -16,11 +16,12 @@ from geolog.partition.batch_in_flight import (
     AnswerListener,
 )
 from geolog.protocol.ids import Epoch, Sequence
-from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState
+from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
-from geolog.wire.batch import SealedBatch
+from geolog.wire.batch import SealedBatch, open_batch
 from geolog.wire.batch_terms import BatchTerms
+from geolog.wire.entry import WriterStamp
 from tests.pure.client.fake_sink import a_session
 from topology.errors import ConflictError, GeologError
 
@@ -52,13 +53,14 @@ class FarOwner:
         self.failure: GeologError | None = None
         self.unknown_count = 0
         self.log: list[int] = []
+        self.values: list[bytes] = []
         self.refused_count = 0
         self.going: deque[Travelling] = deque()
         self.coming: deque[Travelling] = deque()
         self.listener: AnswerListener | None = None
         self._state = PartitionState()
         self._admission = BatchAdmission(self.name, self._state)
-        self._admission.admit_fence(b"till-7", WriterFence(1, 77), self._state)
+        self._state.on_fence(b"till-7", WriterFence(1, 77), 0)
 
     async def wait_failed(self) -> None:
         await trio.sleep_forever()
@@ -79,15 +81,41 @@ class FarOwner:
         stamp = one.terms.writer
         assert stamp is not None
         try:
-            assert not self._admission.is_repeat(stamp, self._state)
-            self._admission.admit(one.terms, sequence_next=len(self.log))
+            if self._admission.is_repeat(stamp, self._state):
+                one.first_sequence = self._place_of_repeat(one)
+            else:
+                self._admission.admit(one.terms, sent=self._state, sequence_next=len(self.log))
+                self._add(one, stamp)
         except GeologError as error:
             one.verdict = error
             self.refused_count += 1
-        else:
-            one.first_sequence = Sequence(len(self.log))
-            self.log += stamp.seqs
         self.coming.append(one)
+
+    def _add(self, one: Travelling, stamp: WriterStamp) -> None:
+        one.first_sequence = Sequence(len(self.log))
+        self.log += stamp.seqs
+        self.values += _values_of(one.sealed)
+        batch = WrittenBatch(stamp.seqs, 1, 0, 0, one.first_sequence, 0, 0)
+        self._state.on_batch(stamp.writer_id, stamp.epoch, batch, 0, partitions=0)
+
+    def _place_of_repeat(self, one: Travelling) -> Sequence:
+        assert one.terms.writer is not None
+        seqs, values = list(one.terms.writer.seqs), _values_of(one.sealed)
+        if seqs[0] not in self.log:
+            raise ConflictError(f"seq {seqs[0]} was left out")
+        first = self.log.index(seqs[0])
+        end = first + len(seqs)
+        if (self.log[first:end], self.values[first:end]) != (seqs, values):
+            raise ConflictError(f"seq {seqs[0]} was appended before with different bytes")
+        return Sequence(first)
+
+    def change(self) -> None:
+        """Another owner: answers on their way are lost, and their batches sent again first."""
+        self.going = deque([*self.coming, *self.going])
+        self.coming.clear()
+        for one in self.going:
+            one.verdict = None
+        self._admission = BatchAdmission(self.name, self._state)
 
     def tell(self) -> None:
         """The next answer arrives."""
@@ -99,6 +127,11 @@ class FarOwner:
         self.listener.on_answers()
 
 
+def _values_of(sealed: SealedBatch) -> list[bytes]:
+    batch = open_batch(sealed.data)
+    return [batch.value(row) for row in range(sealed.record_count)]
+
+
 @attrs.define
 class Program:
     """Appends numbered records; after a refusal it hears all answers, then goes on there."""
@@ -107,6 +140,7 @@ class Program:
     owner: FarOwner
     writer: Writer
     wishes_share: float
+    changes_share: float
     in_flight: deque[tuple[int, Pending]] = attrs.field(factory=deque)
     seq_next: int = 0
     is_stopped: bool = False
@@ -146,6 +180,8 @@ class Program:
             steps += [self.owner.deliver] * 3
         if self.owner.coming:
             steps += [self.owner.tell] * 3
+        if self.rng.random() < self.changes_share:
+            steps = [self.owner.change]
         self.rng.choice(steps)()
         self.hear()
 
@@ -157,7 +193,13 @@ async def test_records_get_in_once_and_in_order_however_late_refusals_come(seed:
     writer = Writer(
         [owner], WriterConfig(), session=a_session(), home_epoch=1, now_us=lambda: 0
     )
-    program = Program(rng, owner, writer, wishes_share=rng.choice((0.02, 0.2)))
+    program = Program(
+        rng,
+        owner,
+        writer,
+        wishes_share=rng.choice((0.02, 0.2)),
+        changes_share=rng.choice((0.0, 0.03)),
+    )
     count = rng.randint(1, 150)
     for step in range(40_000):
         if step == 20_000:
@@ -169,6 +211,77 @@ async def test_records_get_in_once_and_in_order_however_late_refusals_come(seed:
     assert owner.log == list(range(count))
     assert writer.seq_highest == count - 1
     assert writer.statistics().in_flight_bytes == 0
+
+
+@attrs.define
+class Sent:
+    """A record that a session has numbered itself, and those it was sent behind."""
+
+    value: bytes
+    pending: Pending
+    behind: list["Sent"]
+    """Records sent before it that its session did not know then to be refused, or appended."""
+    verdict: str | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its session knows that it is refused, or will be."""
+        return self.verdict == "refused" or any(one.verdict == "refused" for one in self.behind)
+
+    def hear(self, owner: FarOwner) -> None:
+        """Take the answer if it has come."""
+        if self.verdict is not None or not self.pending.is_done:
+            return
+        try:
+            sequence = self.pending.receipt_nowait().sequence
+        except ConflictError:
+            self.verdict = "refused"
+        else:
+            assert owner.values[sequence] == self.value
+            self.verdict = "appended"
+
+
+@pytest.mark.parametrize("seed", range(100))
+async def test_whatever_owner_answers_no_record_gets_in_behind_a_refused_one(seed: int) -> None:
+    """A list of all records, and of those without an answer then, says what may be there."""
+    rng = random.Random(seed)
+    owner = FarOwner()
+    writer = Writer(
+        [owner], WriterConfig(), session=a_session(), home_epoch=1, now_us=lambda: 0
+    )
+    wishes_share, changes_share = rng.choice((0.05, 0.3)), rng.choice((0.02, 0.1))
+    sent: list[Sent] = []
+
+    def append() -> None:
+        value = rng.choice((b"same", b"%d" % len(sent)))
+        expected = WRONG_SEQUENCE if rng.random() < wishes_share else None
+        behind = [one for one in sent if one.verdict is None and not one.is_lost]
+        try:
+            pending = writer.append_nowait(value, expect_sequence=expected)
+        except trio.WouldBlock:
+            return
+        sent.append(Sent(value, pending, behind))
+
+    for step in range(600):
+        steps = [writer.lanes[0].seal] + [append] * (4 if step < 400 else 0)
+        steps += [owner.deliver] * (3 if owner.going else 0)
+        steps += [owner.tell] * (2 if owner.coming else 0)
+        rng.choice([owner.change] if rng.random() < changes_share else steps)()
+        for one in sent:
+            one.hear(owner)
+    while owner.going or owner.coming or writer.lanes[0].in_flight_bytes:
+        for ready, act in ((True, writer.lanes[0].seal), (owner.going, owner.deliver)):
+            if ready:
+                act()
+        if owner.coming:
+            owner.tell()
+    for one in sent:
+        one.hear(owner)
+
+    assert owner.values == [one.value for one in sent if one.verdict == "appended"]
+    for one in sent:
+        if any(each.verdict == "refused" for each in one.behind):
+            assert one.verdict == "refused"
 
 
 async def test_an_open_batch_behind_a_refused_one_is_refused_with_it() -> None:

@@ -87,7 +87,9 @@ class Partition:
             if self._admission.is_repeat(stamp, self.state):
                 writer = self.state.writer(stamp.writer_id)
                 return RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
-            self._admission.admit(terms, sequence_next=self.state.sequence_next)
+            self._admission.admit(
+                terms, sent=self.state, sequence_next=self.state.sequence_next
+            )
         except GeologError as error:
             return RefusedBatch(error)
         self.listener = listener

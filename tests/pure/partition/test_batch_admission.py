@@ -33,7 +33,6 @@ class Naive:
     """Judges by looking through everything that it has taken."""
 
     taken: list[Taken] = attrs.field(factory=list)
-    refused: dict[bytes, int] = attrs.field(factory=dict)
 
     def session(self, writer_id: bytes) -> WriterFence:
         fences = [one.fence for one in self.taken if one.writer_id == writer_id and one.fence]
@@ -51,8 +50,6 @@ class Naive:
         known = self.session(writer_id)
         if fence.epoch <= known.epoch and fence != known:
             return False
-        if fence != known:
-            self.refused.pop(writer_id, None)
         self.taken.append(Taken(writer_id, fence=fence))
         return True
 
@@ -61,14 +58,9 @@ class Naive:
             return "fenced"
         if any(seq >= stamp.seqs.first for seq in self.seqs(stamp.writer_id)):
             return "repeat"
-        refused = self.refused.get(stamp.writer_id)
-        is_behind = refused is not None and stamp.seqs.first > refused
-        has_heard = before is not None and refused is not None and before < refused
-        if (is_behind and not has_heard) or not is_wish_met:
-            lowest = stamp.seqs.first if refused is None else min(refused, stamp.seqs.first)
-            self.refused[stamp.writer_id] = lowest
+        is_behind = before is not None and before > max(self.seqs(stamp.writer_id), default=-1)
+        if is_behind or not is_wish_met:
             return "refused"
-        self.refused.pop(stamp.writer_id, None)
         self.taken.append(Taken(stamp.writer_id, stamp=stamp))
         return "new"
 
@@ -98,6 +90,7 @@ class Partition:
                 return "repeat"
             self.admission.admit(
                 BatchTerms(writer=stamp, expect_sequence=expected, seq_before=before),
+                sent=self.state,
                 sequence_next=0,
             )
         except FencedError:
@@ -137,7 +130,6 @@ def test_a_partition_takes_what_a_naive_one_takes(seed: int) -> None:
             assert partition.take_fence(writer_id, fence) == naive.take_fence(writer_id, fence)
         elif rng.random() < 0.03:
             partition.change_owner()
-            naive.refused.clear()
         else:
             highest = max(naive.seqs(writer_id), default=-1)
             first = max(0, highest + rng.choice((1, 1, 1, 2, 3, 0, -1)))
@@ -163,10 +155,15 @@ def test_another_session_may_have_appended_the_records_of_a_fenced_one() -> None
     assert [outcome_of(admission, epoch) for epoch in (1, 3)] == ["unknown", "unknown"]
 
 
+def ids(first: int, last: int) -> BatchTerms:
+    return BatchTerms(transaction_first=first, transaction_last=last)
+
+
 def test_transaction_ids_never_fall_whether_acknowledged_or_not() -> None:
-    admission = BatchAdmission(NAME, PartitionState(transaction_id=5))
+    state = PartitionState(transaction_id=5)
+    admission = BatchAdmission(NAME, state)
     with pytest.raises(ConflictError, match="transaction id 4 is too low"):
-        admission.admit(BatchTerms(transaction_first=4, transaction_last=9), sequence_next=0)
-    admission.admit(BatchTerms(transaction_first=5, transaction_last=9), sequence_next=0)
+        admission.admit(ids(4, 9), sent=state, sequence_next=0)
+    admission.admit(ids(5, 9), sent=state, sequence_next=0)
     with pytest.raises(ConflictError, match="already has 9"):
-        admission.admit(BatchTerms(transaction_first=8, transaction_last=8), sequence_next=1)
+        admission.admit(ids(8, 8), sent=state, sequence_next=1)

@@ -36,11 +36,15 @@ class Session:
     epoch: int
 
     def send(
-        self, *values: bytes, seq: int, expect_sequence: int | None = None
+        self,
+        *values: bytes,
+        seq: int,
+        seq_before: int | None = None,
+        expect_sequence: int | None = None,
     ) -> BatchInFlight | RepeatedBatch:
         """Send records with these values, numbered from `seq`. Raises a refusal."""
         stamp = WriterStamp(TILL, self.epoch, BatchSeqs(seq, len(values)), 1)
-        terms = BatchTerms(writer=stamp, expect_sequence=expect_sequence)
+        terms = BatchTerms(writer=stamp, seq_before=seq_before, expect_sequence=expect_sequence)
         answer = self.owner.append(seal_batch(list(values), created_us=1), terms)
         if isinstance(answer, RepeatedBatch):
             return answer
@@ -208,7 +212,7 @@ async def test_batches_behind_a_refused_one_are_refused_until_it_comes_again(
             session.send(b"1", seq=1, expect_sequence=9)
         for seq in (2, 3):
             with pytest.raises(geolog.ConflictError, match="append it again before") as behind:
-                session.send(b"%d" % seq, seq=seq)
+                session.send(b"%d" % seq, seq=seq, seq_before=seq - 1)
             assert behind.value.outcome == "refused"
         for seq in (1, 2, 3):
             await session.append(b"%d" % seq, seq=seq)
