@@ -1,5 +1,10 @@
-"""The WebSocket endpoint of a proxy: takes connections, and starts the session of each path."""
+"""The WebSocket endpoint of a proxy: takes connections, and starts the session of each path.
 
+A session that meets a bug ends alone: the client is told 500, the log has the traceback, and
+`bugs_count` rises. The proxy serves all others. Tests check that the count is 0.
+"""
+
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import assert_never
@@ -11,8 +16,9 @@ from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import ByteStream, Listener
 from geolog.transport.websocket import WebSocket, serve_websocket
 from geolog.wire.session.batches import SUBPROTOCOL_BATCHES
-from geolog.wire.session.codes import close_code
+from geolog.wire.session.codes import Code, close_code
 from geolog.wire.session.json_frames import SUBPROTOCOL, encode
+from geolog.wire.session.messages import ErrorAnswer
 from geolog.wire.session.paths import (
     SESSION_PATH,
     AppendPath,
@@ -27,6 +33,8 @@ from regions.proxy.held_partitions import MovedError
 from regions.proxy.read_session import ReadSession
 from regions.proxy.session_host import SessionHost, failure_of, location_of
 from topology.errors import GeologError, InvalidArgumentError
+
+_log = logging.getLogger(__name__)
 
 _SUBPROTOCOLS = (SUBPROTOCOL, SUBPROTOCOL_BATCHES)
 _REFUSAL = (
@@ -43,12 +51,18 @@ class Endpoint:
         self._nursery = nursery
         self._room = trio.CapacityLimiter(host.config.connections_max)
         self._sessions_count = 0
+        self._bugs_count = 0
         self._idle = trio.Event()
 
     @property
     def sessions_count(self) -> int:
         """Connections that are open now."""
         return self._sessions_count
+
+    @property
+    def bugs_count(self) -> int:
+        """Connections that an error other than geolog's own has ended."""
+        return self._bugs_count
 
     async def wait_idle(self) -> None:
         """Wait until no connection is open."""
@@ -74,6 +88,8 @@ class Endpoint:
                 refusal=_REFUSAL,
                 message_bytes_max=self._host.config.frame_bytes_max,
             )
+        except* Exception as errors:  # noqa: BLE001 - one client's bug must not end the others.
+            self._note_bug(stream, errors)
         finally:
             stream.close()
             self._room.release_on_behalf_of(token)
@@ -85,24 +101,29 @@ class Endpoint:
 
         Several tasks of a session may meet the end of its connection, or different errors.
         """
-        failure: GeologError | None = None
+        farewell: ErrorAnswer | None = None
         try:
             await self._run_session(socket, target)
         except* SocketClosedError:
             pass  # The client has left.
-        except* GeologError as group:
-            failure = _first_of(group)
-        if failure is not None:
-            await self._send_away(socket, target, failure)
+        except* GeologError as errors:
+            farewell = _farewell(_first_of(errors), target)
+        except* Exception as errors:  # noqa: BLE001 - noted, and told to the client.
+            self._note_bug(target, errors)
+            farewell = _BUG
+        if farewell is not None:
+            with suppress(SocketClosedError):
+                await socket.send(encode(farewell))
+                await socket.close(close_code(farewell.code), farewell.error)
 
-    async def _send_away(self, socket: WebSocket, target: str, error: GeologError) -> None:
-        location = None
-        if isinstance(error, MovedError):
-            location = location_of(error.address, target)
-        answer = failure_of(error, None, location=location)
-        with suppress(SocketClosedError):
-            await socket.send(encode(answer))
-            await socket.close(close_code(answer.code), answer.error)
+    def _note_bug(self, subject: object, errors: ExceptionGroup[Exception]) -> None:
+        self._bugs_count += 1
+        _log.error(
+            "%s: the session met a bug (%d so far); it ends, the proxy goes on",
+            subject,
+            self._bugs_count,
+            exc_info=errors,
+        )
 
     async def _run_session(self, socket: WebSocket, target: str) -> None:
         path = parse_path(target)
@@ -143,6 +164,23 @@ class Endpoint:
         except MovedError:
             return True
         return False
+
+
+_BUG = ErrorAnswer(
+    id=None,
+    code=Code.INTERNAL,
+    error="the proxy met a bug of its own: its log has the details",
+    outcome="unknown",
+    retriable=False,
+)
+"""Tells a client of a bug: appends without an answer may be in the log."""
+
+
+def _farewell(error: GeologError, target: str) -> ErrorAnswer:
+    location = None
+    if isinstance(error, MovedError):
+        location = location_of(error.address, target)
+    return failure_of(error, None, location=location)
 
 
 def _first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:

@@ -61,9 +61,11 @@ async def open_proxy(
     region: str,
     *,
     on_session: Callable[[MemoryMetadata], None] | None = None,
+    rng: random.Random | None = None,
+    bugs_count: int = 0,
     **settings: object,
 ) -> AsyncIterator[WriteProxy]:
-    """Run a proxy on a host of its own."""
+    """Run a proxy on a host of its own. `bugs_count`: as many bugs are expected, no more."""
     config = ProxyConfig(
         region=region,
         listen=Address(proxy_id, _PORT),
@@ -77,13 +79,14 @@ async def open_proxy(
             metadata=metadata,
             transport=cluster.network.transport(proxy_id),
             cluster="default",
-            rng=random.Random(proxy_id),
+            rng=rng or random.Random(proxy_id),
             now_us=cluster.now_us,
         ) as proxy,
     ):
         if on_session is not None:
             on_session(metadata)
         yield proxy
+    assert proxy.endpoint.bugs_count == bugs_count, "the log has the tracebacks"
 
 
 @asynccontextmanager
