@@ -1,5 +1,6 @@
 """Root of the command: imports the noun in use, runs it, and turns errors into exit codes."""
 
+import gc
 import importlib
 import logging
 import os
@@ -83,7 +84,14 @@ class Root(Noun):
         """Import the module of a noun and return its command."""
         if cmd_name not in NOUNS:
             return None
-        found = importlib.import_module(NOUNS[cmd_name].module).command
+        # An import allocates a lot and frees little: collecting meanwhile takes a fifth of
+        # the start-up. To look at the imported objects again later never pays either.
+        gc.disable()
+        try:
+            found = importlib.import_module(NOUNS[cmd_name].module).command
+        finally:
+            gc.freeze()
+            gc.enable()
         assert isinstance(found, click.Command)
         return found
 
