@@ -3,9 +3,11 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
+import attrs
+
 from sim.processes.drills.report import write_report
 from sim.processes.drills.timeline import Span, Timeline
-from sim.processes.drills.verdict import Verdict
+from sim.processes.drills.verdict import RegionFigures, Verdict
 
 VERDICT = Verdict(
     drill="kill-random",
@@ -50,7 +52,8 @@ def test_the_picture_is_xml_that_names_streams_and_faults() -> None:
     texts = " ".join(picture.itertext())
     assert "a < b" in texts
     assert "shop/slow & sure" in texts
-    assert "2.0 s: killed <node>" in texts
+    assert texts.count("killed <node>") == 2  # At the line, and where it is pointed at.
+    assert "7.0 s" in texts
 
 
 def test_a_directory_gets_the_verdict_in_three_forms(tmp_path: Path) -> None:
@@ -61,6 +64,23 @@ def test_a_directory_gets_the_verdict_in_three_forms(tmp_path: Path) -> None:
     text = (tmp_path / "report" / "verdict").with_suffix(".md").read_text()
     assert "| shop/slow & sure | 8.6 | 7.0 | 2 |" in text
     assert "| 2.0 | killed <node> |" in text
+
+
+def test_regions_and_rounds_are_tables_of_their_own(tmp_path: Path) -> None:
+    figures = RegionFigures(
+        region="eu-west",
+        unavailable_s=6.25,
+        longest_s=6.25,
+        p50_during_ms=3000.0,
+        p99_during_ms=6200.0,
+    )
+    verdict = attrs.evolve(VERDICT, regions=[figures], rounds=[{"outage_s_max": 6.5}])
+
+    write_report(tmp_path / "report", verdict, Timeline())
+
+    text = (tmp_path / "report" / "verdict").with_suffix(".md").read_text()
+    assert "| eu-west | 6.250 | 6.250 | 3000.000 | 6200.000 |" in text
+    assert "| outage_s_max |\n|---|\n| 6.500 |" in text
 
 
 def test_a_drill_without_a_timeline_gets_no_picture(tmp_path: Path) -> None:

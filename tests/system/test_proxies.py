@@ -87,7 +87,12 @@ def test_killing_the_owner_loses_nothing_and_repeats_nothing_for_named_writers()
     done = run_geolog("drill", "run", "proxy-kill", "--times", "1", "-o", "json")
 
     assert done.returncode == 0, done.stderr.decode()
-    counts = json.loads(done.stdout)["counts"]
-    assert counts["kills"] == 1
+    verdict = json.loads(done.stdout)
+    counts, (outage,) = verdict["counts"], verdict["rounds"]
+    assert counts["faults"] == 1
     assert counts["acknowledged"] > 100
-    assert counts["lost"] == counts["repeated"] == counts["swapped"] == 0
+    assert counts["lost"] == counts["repeated"] == counts["swapped"] == counts["unknown"] == 0
+    assert verdict["figures"]["rpo_s"] == 0
+    assert outage["metadata_writes"] > 0
+    assert outage["outage_s_max"] > outage["detection_s"] > 0
+    assert len(verdict["regions"]) == 3

@@ -17,11 +17,12 @@ from sim.processes.cluster.local import LocalCluster, open_cluster
 from sim.processes.cluster.place import check_space, fresh_directory
 from sim.processes.cluster.plan import ClusterShape, draw_plan
 from sim.processes.cluster.ports import held_ports
+from sim.processes.drills.drilled_cluster import OwnCluster
 from sim.processes.drills.kill_all import KillAllOptions, kill_all
 from sim.processes.drills.kill_random import KillRandomOptions, kill_random
 from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
-from sim.processes.drills.proxy_kill import ProxyKillOptions, proxy_kill
+from sim.processes.drills.proxy_kill import ProxyFault, ProxyKillOptions, proxy_kill
 from sim.processes.drills.report import write_report
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
@@ -30,7 +31,7 @@ from sim.processes.drills.zombie_writer import ZombieOptions, zombie_writer
 DRILLS = {
     "kill-all": "Kill all processes at once and restart them in random order, many times.",
     "kill-random": "Kill random storage nodes under load and restart them, many times.",
-    "proxy-kill": "Kill the proxy that owns a stream, while named writers append, many times.",
+    "proxy-kill": "Kill or drain the proxy that owns a stream, under load, many times.",
     "power-loss": "Drop what a storage node in this process has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
 }
@@ -41,6 +42,7 @@ _DRILL_OF_OPTION = {
     "kills": ("kill-random",),
     "loops": ("power-loss",),
     "all_nodes": ("power-loss",),
+    "fault": ("proxy-kill",),
     "nodes_per_region": ("kill-all", "kill-random", "proxy-kill", "zombie-writer"),
 }
 _TIMES_DEFAULT = 10
@@ -58,6 +60,7 @@ class DrillRun:
     kills: int
     loops: int | None
     all_nodes: bool
+    fault: ProxyFault
     seed: int
     nodes_per_region: int
     data_dir: Path | None
@@ -112,6 +115,13 @@ def list_() -> None:
     "--all-nodes", is_flag=True, help="Cut the power of a whole cluster at once (power-loss)."
 )
 @click.option(
+    "--fault",
+    type=click.Choice(["kill", "drain"]),
+    default="kill",
+    show_default=True,
+    help="End of the proxy: SIGKILL, or a drain by SIGTERM (proxy-kill).",
+)
+@click.option(
     "--seed",
     type=int,
     default=0,
@@ -137,8 +147,8 @@ def list_() -> None:
     "--report",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write the verdict to this directory as JSON and Markdown, for kill-random with a"
-    " timeline; or, with a name that ends in .json, to this file.",
+    help="Write the verdict to this directory as JSON and Markdown, for some drills"
+    " with a timeline; or, with a name that ends in .json, to this file.",
 )
 @click.pass_context
 def run(
@@ -149,6 +159,7 @@ def run(
     kills: int,
     loops: int | None,
     all_nodes: bool,
+    fault: ProxyFault,
     seed: int,
     nodes_per_region: int,
     data_dir: Path | None,
@@ -168,6 +179,7 @@ def run(
         kills=kills,
         loops=loops,
         all_nodes=all_nodes,
+        fault=fault,
         seed=seed,
         nodes_per_region=nodes_per_region,
         data_dir=data_dir,
@@ -235,9 +247,15 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
                 tell,
             )
         case "proxy-kill":
-            times = drill.times or _TIMES_DEFAULT_PROXY
             return await proxy_kill(
-                cluster, ProxyKillOptions(times=times, seed=drill.seed), tell
+                OwnCluster(cluster),
+                ProxyKillOptions(
+                    times=drill.times or _TIMES_DEFAULT_PROXY,
+                    fault=drill.fault,
+                    seed=drill.seed,
+                ),
+                tell,
+                drill.timeline,
             )
         case "kill-random":
             return await kill_random(

@@ -1,7 +1,7 @@
 """The verdict of a drill as files: JSON for programs, Markdown and a picture for people."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -32,17 +32,29 @@ def _markdown(verdict: Verdict, timeline: Timeline) -> Iterator[str]:
     yield "\n| count or figure | value |\n|---|---|"
     yield from (f"| {name} | {count:,} |" for name, count in verdict.counts.items())
     yield from (f"| {name} | {figure:.3f} |" for name, figure in verdict.figures.items())
+    if verdict.regions:
+        yield from _table([attrs.asdict(region) for region in verdict.regions])
+    if verdict.rounds:
+        yield from _table(verdict.rounds)
     if timeline.is_empty:
         return
-    yield "\n| stream | s without answers | longest | times |\n|---|---|---|---|"
-    for stream, spans in timeline.unavailable().items():
+    yield f"\n| {timeline.lane_kind} | s without answers | longest | times |\n|---|---|---|---|"
+    for lane, spans in timeline.unavailable().items():
         lengths_s = [span.length_s for span in spans]
         longest_s = max(lengths_s, default=0.0)
-        yield f"| {stream} | {sum(lengths_s):.1f} | {longest_s:.1f} | {len(spans)} |"
+        yield f"| {lane} | {sum(lengths_s):.1f} | {longest_s:.1f} | {len(spans)} |"
     yield f"\nA pause below {UNAVAILABLE_S_MIN:.0f} s does not count.\n"
     yield "![Answers a second, and faults](timeline.svg)\n"
     yield "| s | fault |\n|---|---|"
     yield from (f"| {at_s:.1f} | {text} |" for at_s, text in timeline.faults)
+
+
+def _table(rows: Sequence[Mapping[str, str | float]]) -> Iterator[str]:
+    """Rows with the same keys, which head the columns."""
+    yield f"\n| {' | '.join(rows[0])} |\n|{'---|' * len(rows[0])}"
+    for row in rows:
+        cells = (one if isinstance(one, str) else f"{one:.3f}" for one in row.values())
+        yield f"| {' | '.join(cells)} |"
 
 
 def _outcome(verdict: Verdict) -> str:

@@ -1,8 +1,8 @@
-"""The course of a drill: its faults, and the answered appends of each stream over time.
+"""The course of a drill: its faults, and the answered appends of each lane over time.
 
-A drill notes each fault and adds the answers of each stream as it sees them. The picture is an
-SVG without scripts or fonts: a lane of bars per stream, a line per fault, and a shaded span for
-each time without answers.
+A lane is a stream, or the writers of a region. A drill notes each fault and adds the answers of
+each lane as it sees them. The picture is an SVG without scripts or fonts: bars per lane, a line
+per fault, and a shaded span for each time without answers.
 """
 
 from collections import defaultdict
@@ -18,7 +18,9 @@ UNAVAILABLE_S_MIN = 1.0
 _BARS_MAX = 400
 _LANE_HEIGHT = 90
 _BAR_HEIGHT_MAX = 60
-_LEFT, _WIDTH, _TOP = 10, 800, 30
+_LEFT, _WIDTH, _TOP = 10, 800, 45
+_CHARACTER_WIDTH = 6.5
+"""Of a text in 12 pixels, about: a fault is written out where it fits."""
 
 
 @attrs.frozen
@@ -38,6 +40,8 @@ class Span:
 class Timeline:
     """Faults and answers of one drill. Times of all calls never go back."""
 
+    lane_kind: str = "stream"
+    """`stream`, or `region` if the answers of each region's writers are counted apart."""
     _faults: list[tuple[float, str]] = attrs.field(factory=list)
     _answers: dict[str, list[tuple[float, int]]] = attrs.field(
         factory=lambda: defaultdict(list)
@@ -47,9 +51,9 @@ class Timeline:
         """Note what the drill did."""
         self._faults.append((at_s, text))
 
-    def add_answers(self, at_s: float, stream: str, count: int) -> None:
-        """Add appends to the stream that were answered since the last call."""
-        self._answers[stream].append((at_s, count))
+    def add_answers(self, at_s: float, lane: str, count: int) -> None:
+        """Add appends of the lane that were answered since the last call."""
+        self._answers[lane].append((at_s, count))
 
     @property
     def is_empty(self) -> bool:
@@ -62,27 +66,22 @@ class Timeline:
         return [(at_s - self._begin_s, text) for at_s, text in self._faults]
 
     def unavailable(self) -> dict[str, list[Span]]:
-        """The times without answers of each stream, in seconds since the first answer."""
-        return {stream: list(self._pauses(stream)) for stream in sorted(self._answers)}
+        """The times without answers of each lane, in seconds since the first answer."""
+        return {lane: list(self._pauses(lane)) for lane in sorted(self._answers)}
 
     def svg(self, title: str) -> str:
         """Draw the picture."""
-        streams = sorted(self._answers)
-        height = _TOP + _LANE_HEIGHT * len(streams) + 20
+        lanes = sorted(self._answers)
+        height = _TOP + _LANE_HEIGHT * len(lanes) + 20
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 2 * _LEFT} '
             f'{height}" font-family="sans-serif" font-size="12">',
             f'<rect width="100%" height="100%" fill="white"/><text x="{_LEFT}" y="18" '
             f'font-size="14">{escape(title)}</text>',
         ]
-        for number, stream in enumerate(streams):
-            parts += self._lane(stream, _TOP + _LANE_HEIGHT * number)
-        for at_s, text in self.faults:
-            parts.append(
-                f'<line x1="{self._x(at_s)}" x2="{self._x(at_s)}" y1="{_TOP}" '
-                f'y2="{height - 20}" stroke="crimson" stroke-dasharray="3 3">'
-                f"<title>{at_s:.1f} s: {escape(text)}</title></line>"
-            )
+        for number, lane in enumerate(lanes):
+            parts += self._lane(lane, _TOP + _LANE_HEIGHT * number)
+        parts += self._fault_lines(height - 20)
         parts.append(
             f'<text x="{_LEFT}" y="{height - 5}">0 s</text><text x="{_LEFT + _WIDTH}" '
             f'y="{height - 5}" text-anchor="end">{self._length_s:.1f} s</text></svg>'
@@ -98,34 +97,52 @@ class Timeline:
         ends_s = [answers[-1][0] for answers in self._answers.values()]
         return max(*ends_s, *(at_s for at_s, _ in self._faults), self._begin_s) - self._begin_s
 
-    def _pauses(self, stream: str) -> Iterator[Span]:
-        times_s = [at_s - self._begin_s for at_s, _ in self._answers[stream]]
+    def _pauses(self, lane: str) -> Iterator[Span]:
+        times_s = [at_s - self._begin_s for at_s, _ in self._answers[lane]]
         times_s.append(self._length_s)
         for before_s, after_s in pairwise(times_s):
             if after_s - before_s >= UNAVAILABLE_S_MIN:
                 yield Span(before_s, after_s)
 
-    def _lane(self, stream: str, top: float) -> Iterator[str]:
+    def _fault_lines(self, foot: float) -> Iterator[str]:
+        ends = [*(self._x(at_s) for at_s, _ in self.faults[1:]), _LEFT + _WIDTH]
+        for (at_s, text), end in zip(self.faults, ends, strict=True):
+            x = self._x(at_s)
+            yield (
+                f'<line x1="{x}" x2="{x}" y1="{_TOP - 10}" y2="{foot}" stroke="crimson" '
+                f'stroke-dasharray="3 3"><title>{at_s:.1f} s: {escape(text)}</title></line>'
+            )
+            if len(text) * _CHARACTER_WIDTH < end - x:
+                yield (f'<text x="{x + 3}" y="{_TOP - 5}" fill="crimson">{escape(text)}</text>')
+
+    def _lane(self, lane: str, top: float) -> Iterator[str]:
         bar_s = max(self._length_s / _BARS_MAX, 0.1)
         counts: dict[int, int] = defaultdict(int)
-        for at_s, count in self._answers[stream]:
+        for at_s, count in self._answers[lane]:
             counts[int((at_s - self._begin_s) / bar_s)] += count
         highest, foot = max(counts.values()), top + _LANE_HEIGHT - 10
         yield (
-            f'<text x="{_LEFT}" y="{top + 12:.0f}">{escape(stream)}: up to '
+            f'<text x="{_LEFT}" y="{top + 12:.0f}">{escape(lane)}: up to '
             f"{highest / bar_s:,.0f} answers a second</text>"
         )
-        for span in self._pauses(stream):
+        for span in self._pauses(lane):
             width = self._x(span.end_s) - self._x(span.begin_s)
             yield (
                 f'<rect x="{self._x(span.begin_s)}" y="{foot - _BAR_HEIGHT_MAX:.0f}" '
                 f'width="{width:.1f}" height="{_BAR_HEIGHT_MAX}" fill="mistyrose"/>'
             )
+            length = f"{span.length_s:.1f} s"
+            if len(length) * _CHARACTER_WIDTH < width:
+                yield (
+                    f'<text x="{self._x(span.begin_s) + width / 2:.1f}" '
+                    f'y="{foot - _BAR_HEIGHT_MAX / 2:.1f}" text-anchor="middle">{length}</text>'
+                )
+        bar_width = max(0.9 * _WIDTH * bar_s / max(self._length_s, bar_s), 1.0)
         for number, count in sorted(counts.items()):
             bar = _BAR_HEIGHT_MAX * count / max(highest, 1)
             yield (
                 f'<rect x="{self._x(number * bar_s)}" y="{foot - bar:.1f}" '
-                f'width="2" height="{bar:.1f}" fill="steelblue"/>'
+                f'width="{bar_width:.1f}" height="{bar:.1f}" fill="steelblue"/>'
             )
 
     def _x(self, at_s: float) -> float:

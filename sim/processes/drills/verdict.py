@@ -11,6 +11,20 @@ from sim.processes.drills.writer_process import Acknowledged
 
 
 @attrs.frozen(kw_only=True)
+class RegionFigures:
+    """The faults as the writers of one region noticed them."""
+
+    region: str
+    unavailable_s: float
+    """Time without any answer, in pauses of a second or more."""
+    longest_s: float
+    """The longest of these pauses."""
+    p50_during_ms: float
+    """Latency of the records that were due while a fault lasted."""
+    p99_during_ms: float
+
+
+@attrs.frozen(kw_only=True)
 class Verdict:
     """The outcome of one drill."""
 
@@ -21,6 +35,8 @@ class Verdict:
     figures: dict[str, float]
     rounds: list[dict[str, float]]
     seed: int
+    regions: list[RegionFigures] = attrs.field(factory=list)
+    """For a drill with writers in several regions."""
 
 
 @attrs.frozen(kw_only=True)

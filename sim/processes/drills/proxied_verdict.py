@@ -1,0 +1,117 @@
+"""The verdict of a drill with writers in several regions: what was lost, and for how long.
+
+RPO is zero unless acknowledged records are missing: then it is the age, at the next fault, of
+the oldest one. RTO is the longest time from a fault until a writer is answered again.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+import attrs
+
+from geolog.client.log import Log
+from sim.processes.drills.proxied_load import ProxiedLoad, ProxiedWriter
+from sim.processes.drills.timeline import Timeline
+from sim.processes.drills.verdict import RegionFigures, audit_stream
+
+
+@attrs.frozen
+class FaultSpan:
+    """A fault, from when it was caused until it no longer mattered."""
+
+    begin_s: float
+    end_s: float
+
+    def pause(self, writer: ProxiedWriter) -> tuple[float, float]:
+        """The writer's longest pause between two answers meanwhile."""
+        pauses = writer.pauses(self.begin_s, self.end_s)
+        return max(pauses, key=lambda pause: pause[1] - pause[0])
+
+    def outage_s(self, writer: ProxiedWriter) -> float:
+        """Time from the fault until the writer's longest pause was over."""
+        return self.pause(writer)[1] - self.begin_s
+
+    def pause_s(self, writer: ProxiedWriter) -> float:
+        """The length of the writer's longest pause."""
+        begin_s, end_s = self.pause(writer)
+        return end_s - begin_s
+
+
+@attrs.frozen(kw_only=True)
+class ProxiedVerdict:
+    """Counts, figures and problems that the drills on proxies have in common."""
+
+    problems: list[str]
+    counts: dict[str, int]
+    figures: dict[str, float]
+    regions: list[RegionFigures]
+
+
+async def judge(
+    log: Log, stream: str, load: ProxiedLoad, spans: Sequence[FaultSpan], timeline: Timeline
+) -> ProxiedVerdict:
+    """Read everything back, and compare."""
+    acknowledged = [one for writer in load.writers for one in writer.acknowledged]
+    appended = {value for writer in load.writers for value in writer.appended}
+    audit = await audit_stream(log, stream, acknowledged, appended)
+    async with log.open_reader(stream) as reader:
+        found = {record.dlsn: record.value async for record in reader}
+    swapped = load.swapped_count(list(found.values()))
+    problems = audit.problems + load.problems()
+    if swapped:
+        problems.append(f"{swapped} records are before an earlier one of their writer")
+    lost_s = [
+        answered_s
+        for writer in load.writers
+        for one, answered_s in zip(writer.acknowledged, writer.answered_s, strict=True)
+        if one.dlsn not in found
+    ]
+    outages_s = [span.outage_s(writer) for span in spans for writer in load.writers]
+    return ProxiedVerdict(
+        problems=problems,
+        counts={
+            "writers": len(load.writers),
+            **attrs.asdict(audit),
+            "swapped": swapped,
+            "unknown": sum(writer.unknown_count for writer in load.writers),
+        },
+        figures={"rpo_s": _rpo_s(lost_s, spans), "rto_s": max(outages_s)},
+        regions=[
+            _region_figures(region, load, spans, timeline)
+            for region in sorted({writer.region for writer in load.writers})
+        ],
+    )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value that this share of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _rpo_s(lost_s: Sequence[float], spans: Sequence[FaultSpan]) -> float:
+    ages_s = [
+        min((span.begin_s - at_s for span in spans if span.begin_s >= at_s), default=0.0)
+        for at_s in lost_s
+    ]
+    return max(ages_s, default=0.0)
+
+
+def _region_figures(
+    region: str, load: ProxiedLoad, spans: Sequence[FaultSpan], timeline: Timeline
+) -> RegionFigures:
+    latencies_s = [
+        latency_s
+        for writer in load.writers
+        for span in spans
+        if writer.region == region
+        for latency_s in writer.latencies(span.begin_s, span.end_s)
+    ]
+    lengths_s = [pause.length_s for pause in timeline.unavailable().get(region, [])]
+    return RegionFigures(
+        region=region,
+        unavailable_s=sum(lengths_s),
+        longest_s=max(lengths_s, default=0.0),
+        p50_during_ms=1e3 * statistics.median(latencies_s),
+        p99_during_ms=1e3 * percentile(latencies_s, 0.99),
+    )
