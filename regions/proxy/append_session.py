@@ -23,7 +23,8 @@ from geolog.client.writing.writer_pending import Pending, Receipt
 from geolog.protocol.append_failure import told_as_unknown
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.wire.session.codes import CLOSE_RESTART
-from geolog.wire.session.json_frames import BadFrameError, decode, encode
+from geolog.wire.session.documents import BadFrameError
+from geolog.wire.session.frames import FrameCodec
 from geolog.wire.session.messages import (
     Ack,
     AckPosition,
@@ -65,11 +66,13 @@ class AppendSession:
     def __init__(
         self,
         socket: MessageSocket,
+        codec: FrameCodec,
         host: SessionHost,
         target: AppendTarget,
         writer_id: str | None,
     ) -> None:
         self._socket = socket
+        self._codec = codec
         self._host = host
         self._target = target
         self._writer_id = writer_id
@@ -114,7 +117,7 @@ class AppendSession:
                 await self._take_frames(stack)
 
     async def _send(self, message: SessionHello | Ack | ErrorAnswer | Goaway) -> None:
-        await self._socket.send(encode(message))
+        await self._socket.send(self._codec.encode(message))
 
     # Writers.
 
@@ -155,9 +158,7 @@ class AppendSession:
     async def _take(self, stack: AsyncExitStack, frame: str | bytes) -> None:
         taken = _Unanswered(None, len(frame))
         try:
-            if not isinstance(frame, str):
-                raise InvalidArgumentError("binary frames are not part of geolog.v1.json")
-            message = decode(frame)
+            message = self._codec.decode(frame)
             if isinstance(message, Credit):
                 raise InvalidArgumentError("credits are for reads; this session appends")
             taken.append, taken.id = message, message.id

@@ -12,12 +12,12 @@ from typing import assert_never
 import trio
 
 from geolog.protocol.stream_state import StreamRecord
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.message_socket import SocketClosedError
 from geolog.transport.seam import ByteStream, Listener
 from geolog.transport.websocket import WebSocket, serve_websocket
 from geolog.wire.session.batches import SUBPROTOCOL_BATCHES
 from geolog.wire.session.codes import Code, close_code
-from geolog.wire.session.json_frames import SUBPROTOCOL, encode
+from geolog.wire.session.frames import FRAME_CODECS, JSON_FRAMES, FrameCodec
 from geolog.wire.session.messages import ErrorAnswer
 from geolog.wire.session.paths import (
     SESSION_PATH,
@@ -36,10 +36,8 @@ from topology.errors import GeologError, InvalidArgumentError
 
 _log = logging.getLogger(__name__)
 
-_SUBPROTOCOLS = (SUBPROTOCOL, SUBPROTOCOL_BATCHES)
-_REFUSAL = (
-    f"no known subprotocol was offered; this endpoint has {' and '.join(_SUBPROTOCOLS)}\n"
-)
+_SUBPROTOCOLS = (*FRAME_CODECS, SUBPROTOCOL_BATCHES)
+_REFUSAL = f"no known subprotocol was offered; this endpoint has {', '.join(_SUBPROTOCOLS)}\n"
 
 
 class Endpoint:
@@ -113,7 +111,7 @@ class Endpoint:
             farewell = _BUG
         if farewell is not None:
             with suppress(SocketClosedError):
-                await socket.send(encode(farewell))
+                await socket.send(_codec_of(socket).encode(farewell))
                 await socket.close(close_code(farewell.code), farewell.error)
 
     def _note_bug(self, subject: object, errors: ExceptionGroup[Exception]) -> None:
@@ -134,7 +132,7 @@ class Endpoint:
             )
         match path:
             case ReadPath():
-                await ReadSession(socket, self._host, path).run()
+                await ReadSession(socket, _codec_of(socket), self._host, path).run()
             case AppendPath():
                 await self._run_append(socket, path)
             case SessionPath():
@@ -142,16 +140,17 @@ class Endpoint:
             case _:
                 assert_never(path)
 
-    async def _run_append(self, socket: MessageSocket, path: AppendPath) -> None:
+    async def _run_append(self, socket: WebSocket, path: AppendPath) -> None:
+        codec = _codec_of(socket)
         stream = await self._host.opener.upkeep.catalog.read(path.stream)
         if await self._is_forwarded(path, stream):
             target = ForwardedTarget(self._host, stream, path.partition)
-            await AppendSession(socket, self._host, target, path.writer).run()
+            await AppendSession(socket, codec, self._host, target, path.writer).run()
             return
         async with self._host.held.use(stream, path.partition or 0) as owner:
             is_whole = path.partition is None
             owned = OwnedTarget(self._host, stream, owner, is_whole=is_whole)
-            await AppendSession(socket, self._host, owned, path.writer).run()
+            await AppendSession(socket, codec, self._host, owned, path.writer).run()
 
     async def _is_forwarded(self, path: AppendPath, stream: StreamRecord) -> bool:
         """Whether this proxy writes through those that own the partitions."""
@@ -191,8 +190,13 @@ def _first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:
     return first
 
 
+def _codec_of(socket: WebSocket) -> FrameCodec:
+    """The encoding of the session's messages; a session of batches is told errors as JSON."""
+    return FRAME_CODECS.get(socket.subprotocol or "", JSON_FRAMES)
+
+
 def _choose(offered: Sequence[str]) -> str | None:
     """The subprotocol to use; the default if none was offered."""
     if not offered:
-        return SUBPROTOCOL
+        return JSON_FRAMES.subprotocol
     return next((one for one in offered if one in _SUBPROTOCOLS), None)

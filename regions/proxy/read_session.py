@@ -6,10 +6,10 @@ from geolog.background import open_background
 from geolog.client.log import Log
 from geolog.client.reading.bounds import parse_bound
 from geolog.client.reading.record import Gap
-from geolog.client.reading.record_documents import gap_document, record_document
+from geolog.client.reading.record_documents import gap_document, record_document_in
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.wire.session.codes import CLOSE_NORMAL, CLOSE_RESTART, close_code
-from geolog.wire.session.json_frames import decode, encode, encode_read
+from geolog.wire.session.frames import FrameCodec
 from geolog.wire.session.messages import AppendRequest, Goaway, ReadEnd, SessionHello
 from geolog.wire.session.paths import ReadPath
 from regions.proxy.session_host import SessionHost, failure_of
@@ -19,8 +19,11 @@ from topology.errors import GeologError, InvalidArgumentError
 class ReadSession:
     """One session over one socket. `run` serves it."""
 
-    def __init__(self, socket: MessageSocket, host: SessionHost, path: ReadPath) -> None:
+    def __init__(
+        self, socket: MessageSocket, codec: FrameCodec, host: SessionHost, path: ReadPath
+    ) -> None:
         self._socket = socket
+        self._codec = codec
         self._host = host
         self._path = path
         self._credit = path.credit
@@ -34,7 +37,7 @@ class ReadSession:
         path = self._path
         name = str(path.stream) if path.partition is None else f"{path.stream}#{path.partition}"
         await self._socket.send(
-            encode(
+            self._codec.encode(
                 SessionHello(
                     session=self._host.new_session_id(),
                     region=self._host.config.region,
@@ -51,11 +54,11 @@ class ReadSession:
             nursery.start_soon(self._take_frames, nursery.cancel_scope)
             nursery.start_soon(self._watch_drain, nursery.cancel_scope)
             await self._send_range(self._host.log, name)
-            await self._socket.send(encode(ReadEnd()))
+            await self._socket.send(self._codec.encode(ReadEnd()))
             await self._socket.close(CLOSE_NORMAL)
 
     async def _send_range(self, log: Log, name: str) -> None:
-        path = self._path
+        path, codec = self._path, self._codec
         left = path.count
         async with log.open_reader(
             name,
@@ -69,10 +72,12 @@ class ReadSession:
                 return
             async for item in reader.items():
                 if isinstance(item, Gap):
-                    await self._socket.send(encode_read("gap", gap_document(item)))
+                    await self._socket.send(codec.encode_read("gap", gap_document(item)))
                     continue
                 await self._spend_credit()
-                await self._socket.send(encode_read("record", record_document(item)))
+                await self._socket.send(
+                    codec.encode_read("record", record_document_in(codec, item))
+                )
                 if left is not None:
                     left -= 1
                     if not left:
@@ -94,14 +99,12 @@ class ReadSession:
             scope.cancel(reason="the client has left")
         except GeologError as error:
             failure = failure_of(error, None)
-            await self._socket.send(encode(failure))
+            await self._socket.send(self._codec.encode(failure))
             await self._socket.close(close_code(failure.code), failure.error)
             scope.cancel(reason="the client sent what is no message")
 
     def _take(self, frame: str | bytes) -> None:
-        if not isinstance(frame, str):
-            raise InvalidArgumentError("binary frames are not part of geolog.v1.json")
-        message = decode(frame)
+        message = self._codec.decode(frame)
         if isinstance(message, AppendRequest):
             raise InvalidArgumentError("appends need an append path; this session reads")
         self._credit = (self._credit or 0) + message.records
@@ -109,6 +112,6 @@ class ReadSession:
 
     async def _watch_drain(self, scope: trio.CancelScope) -> None:
         await self._host.draining.wait()
-        await self._socket.send(encode(Goaway()))
+        await self._socket.send(self._codec.encode(Goaway()))
         await self._socket.close(CLOSE_RESTART, "the proxy is going away")
         scope.cancel(reason="the proxy is going away")

@@ -1,16 +1,29 @@
-"""Records and gaps as JSON documents, as `geolog read -o jsonl` and proxies print them."""
+"""Records and gaps as documents, as `geolog read -o jsonl` and proxies print them."""
 
 from datetime import UTC, datetime
 
 from geolog.client.reading.record import Gap, Record
+from geolog.wire.session.documents import Document
+from geolog.wire.session.frames import FrameCodec
 from geolog.wire.session.json_records import Json, content_document
 
 
 def record_document(record: Record) -> Json:
-    """The document of a record, with all its fields."""
+    """The JSON document of a record, with all its fields."""
+    content = content_document(record.value, record.key, record.headers)
+    return _place(record) | content | _origin(record)
+
+
+def record_document_in(codec: FrameCodec, record: Record) -> Document:
+    """Likewise, for the frames of a session."""
+    content = codec.content(record.value, record.key, record.headers)
+    return {**_place(record), **content, **_origin(record)}
+
+
+def _place(record: Record) -> Json:
     time = datetime.fromtimestamp(record.timestamp_us // 1_000_000, UTC)
     time = time.replace(microsecond=record.timestamp_us % 1_000_000)
-    head: Json = {
+    return {
         "stream": record.stream,
         "partition": record.partition,
         "epoch": record.epoch,
@@ -19,12 +32,14 @@ def record_document(record: Record) -> Json:
         "transaction_id": record.transaction_id,
         "timestamp": time.isoformat(timespec="microseconds").replace("+00:00", "Z"),
     }
-    tail: Json = {
+
+
+def _origin(record: Record) -> Json:
+    return {
         "origin": record.origin,
         "served_region": record.served_region,
         "hedged": record.hedged,
     }
-    return head | content_document(record.value, record.key, record.headers) | tail
 
 
 def gap_document(gap: Gap) -> Json:

@@ -1,4 +1,7 @@
-"""A record's own fields as JSON: text where it is text, base64 where it is not."""
+"""A record's own fields as JSON: text where it is text, base64 where it is not.
+
+Documents of other encodings have bytes where JSON has base64; both are accepted here.
+"""
 
 import base64
 import binascii
@@ -41,7 +44,7 @@ def check_keys(document: Mapping[str, object], known: Iterable[str], where: str)
     known = frozenset(known)
     for name in sorted(document.keys() - known):
         raise InvalidArgumentError(
-            f"{where}: unknown key {name!r}; did you mean {nearest(name, known)!r}?"
+            f"{where}: unknown key {name!r:.60}; did you mean {nearest(name, known)!r}?"
         )
 
 
@@ -64,10 +67,10 @@ def whole_number(document: Mapping[str, object], name: str, where: str) -> int |
     if number is None:
         return None
     if type(number) is not int:
-        raise InvalidArgumentError(f"{where}: {name} {number!r} is not an integer")
+        raise InvalidArgumentError(f"{where}: {name} {number!r:.60} is not an integer")
     if not 0 <= number <= INT64_MAX:
         raise InvalidArgumentError(
-            f"{where}: {name} {number} is out of range: 0 to {INT64_MAX}"
+            f"{where}: {name} {number!r:.60} is out of range: 0 to {INT64_MAX}"
         )
     return number
 
@@ -90,8 +93,10 @@ def _bytes_of(document: Mapping[str, object], name: str, where: str) -> bytes | 
         raise InvalidArgumentError(f'{where} has both "{name}" and "{name}_base64"')
     if encoded is not None:
         return _from_base64(encoded, f"{where}: {name}_base64")
+    if isinstance(text, bytes):
+        return text
     if text is not None and not isinstance(text, str):
-        raise InvalidArgumentError(f"{where}: {name} {text!r} is not a string")
+        raise InvalidArgumentError(f"{where}: {name} {text!r:.60} is not a string")
     return None if text is None else _utf8(text, f"{where}: {name}")
 
 
@@ -100,21 +105,25 @@ def _headers(document: object, where: str) -> Mapping[str, bytes] | None:
         return None
     if not isinstance(document, dict):
         raise InvalidArgumentError(
-            f"{where}: headers {document!r} is not a JSON object: give"
+            f"{where}: headers {document!r:.60} is not an object: give"
             ' {"name": "text", …}, or leave it out'
         )
-    return {name: _header(value, f"{where}: header {name}") for name, value in document.items()}
+    return {
+        name: _header(value, f"{where}: header {name:.60}") for name, value in document.items()
+    }
 
 
 def _header(value: object, where: str) -> bytes:
     match value:
         case str():
             return _utf8(value, where)
+        case bytes():
+            return value
         case {"base64": str(encoded)}:
             return _from_base64(encoded, where)
         case _:
             raise InvalidArgumentError(
-                f'{where}: {value!r} is neither a string nor {{"base64": "…"}}'
+                f'{where}: {value!r:.60} is neither a string nor {{"base64": "…"}}'
             )
 
 
@@ -127,7 +136,7 @@ def _utf8(text: str, where: str) -> bytes:
 
 def _from_base64(text: object, where: str) -> bytes:
     if not isinstance(text, str):
-        raise InvalidArgumentError(f"{where} {text!r} is not a string")
+        raise InvalidArgumentError(f"{where} {text!r:.60} is not a string")
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:

@@ -97,7 +97,7 @@ def test_a_json_line_can_hold_every_field_of_a_record() -> None:
         (b'{"value":"a","transaction_id":"9"}', "line 1: transaction_id '9' is not an integer"),
         (b'{"value":"a","headers":[]  ,"kay":"b"}', "unknown key 'kay'; did you mean 'key'"),
         (b'{"value":"a","headers":{"h":1}}', "line 1: header h: 1 is neither a string"),
-        (b'{"value":"a","headers":[]}', r"line 1: headers \[\] is not a JSON object"),
+        (b'{"value":"a","headers":[]}', r"line 1: headers \[\] is not an object"),
         (b'{"value":"a","transaction_id":-1}', "line 1: transaction_id -1 is out of range"),
         (b'{"gap":"trimmed","from":"1-0-0","to":"1-5-0"}', "line 1 is a gap"),
     ],

@@ -3,14 +3,16 @@
 import json
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
 
 import attrs
+import msgpack
 
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address
 from geolog.transport.websocket import open_websocket
-from geolog.wire.session.json_records import Json
+from geolog.wire.session.frames import JSON_FRAMES, MSGPACK_FRAMES
 from regions.proxy.config import ProxyConfig
 from regions.proxy.proxy import WriteProxy, open_write_proxy
 from sim.fakes.memory_metadata import MemoryMetadata
@@ -19,28 +21,35 @@ from sim.in_process import InProcessCluster
 _PORT = 7000
 
 
+Frame = dict[str, object]
+
+
 @attrs.define
-class JsonClient:
-    """One session, in text frames."""
+class SessionClient:
+    """One session, in frames of its subprotocol, as any WebSocket client would speak it."""
 
     socket: MessageSocket
+    subprotocol: str
     closed: SocketClosedError | None = None
     """How the proxy closed the session, once `receive_all` has met that."""
 
     async def send(self, **frame: object) -> None:
         """Send one frame."""
-        await self.socket.send(json.dumps(frame))
+        is_binary = self.subprotocol == MSGPACK_FRAMES.subprotocol
+        await self.socket.send(msgpack.packb(frame) if is_binary else json.dumps(frame))
 
-    async def receive(self) -> Json:
+    async def receive(self) -> Frame:
         """The next frame."""
-        text = await self.socket.receive()
-        found = json.loads(text)
+        frame = await self.socket.receive()
+        is_binary = isinstance(frame, bytes)
+        assert is_binary == (self.subprotocol == MSGPACK_FRAMES.subprotocol)
+        found = msgpack.unpackb(frame) if is_binary else json.loads(frame)
         assert isinstance(found, dict)
         return found
 
-    async def receive_all(self) -> list[Json]:
+    async def receive_all(self) -> list[Frame]:
         """All frames until the proxy closes the session."""
-        frames: list[Json] = []
+        frames: list[Frame] = []
         while self.closed is None:
             try:
                 frames.append(await self.receive())
@@ -48,7 +57,7 @@ class JsonClient:
                 self.closed = closed
         return frames
 
-    async def ask(self, **frame: object) -> Json:
+    async def ask(self, **frame: object) -> Frame:
         """Send one frame, and return the next that comes."""
         await self.send(**frame)
         return await self.receive()
@@ -96,7 +105,7 @@ async def open_session(
     target: str,
     *,
     subprotocols: tuple[str, ...] = (),
-) -> AsyncIterator[JsonClient]:
+) -> AsyncIterator[SessionClient]:
     """Open a session at a path of the proxy; its first frame is still to come."""
     async with open_websocket(
         cluster.network.transport("application"),
@@ -105,4 +114,19 @@ async def open_session(
         subprotocols=subprotocols,
         message_bytes_max=1 << 24,
     ) as socket:
-        yield JsonClient(socket)
+        yield SessionClient(socket, socket.subprotocol or JSON_FRAMES.subprotocol)
+
+
+class OpenSession(Protocol):
+    """`open_session`, perhaps with a subprotocol chosen already."""
+
+    def __call__(
+        self,
+        cluster: InProcessCluster,
+        proxy: WriteProxy,
+        target: str,
+        *,
+        subprotocols: tuple[str, ...] = ...,
+    ) -> AbstractAsyncContextManager[SessionClient]:
+        """Open a session."""
+        ...

@@ -6,10 +6,10 @@ from trio.testing import MockClock
 
 from geolog.transport.message_socket import SocketClosedError
 from geolog.transport.seam import ConnectionFailedError
-from geolog.wire.session.json_frames import SUBPROTOCOL
+from geolog.wire.session.frames import JSON_FRAMES
 from regions.proxy.proxy import WriteProxy
 from sim.in_process import InProcessCluster
-from tests.pure.proxy.proxies import open_proxy, open_session
+from tests.pure.proxy.proxies import OpenSession, open_proxy
 from tests.pure.whole.clusters import STREAM, open_world, values_of
 
 APPEND = f"/v1/streams/{STREAM}/append"
@@ -17,6 +17,7 @@ APPEND = f"/v1/streams/{STREAM}/append"
 
 async def test_what_a_session_appends_is_answered_in_order_and_can_be_read(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     async with (
         open_world() as world,
@@ -37,6 +38,7 @@ async def test_what_a_session_appends_is_answered_in_order_and_can_be_read(
 
 async def test_a_bad_frame_is_answered_in_its_turn_and_the_session_goes_on(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     async with (
         open_world() as world,
@@ -61,6 +63,7 @@ async def test_a_bad_frame_is_answered_in_its_turn_and_the_session_goes_on(
 
 async def test_a_list_of_records_is_answered_once_with_all_positions(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     async with (
         open_world() as world,
@@ -76,6 +79,7 @@ async def test_a_list_of_records_is_answered_once_with_all_positions(
 
 async def test_a_client_of_another_proxy_is_sent_to_the_owner_with_its_own_query(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     target = f"{APPEND}?partition=0&writer=till-7"
     async with (
@@ -95,7 +99,9 @@ async def test_a_client_of_another_proxy_is_sent_to_the_owner_with_its_own_query
     assert closed.value.close_code == 4302
 
 
-async def test_a_client_may_ask_to_be_forwarded_to_the_owner(autojump_clock: MockClock) -> None:
+async def test_a_client_may_ask_to_be_forwarded_to_the_owner(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
     async with (
         open_world() as world,
         open_proxy(world.cluster, "proxy-1", "us-east") as owner,
@@ -116,6 +122,7 @@ async def test_a_client_may_ask_to_be_forwarded_to_the_owner(autojump_clock: Moc
 
 async def test_records_of_a_stream_of_several_partitions_are_forwarded_to_their_owners(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     target = "/v1/streams/shop/wide/append?writer=till-7"
     async with (
@@ -146,6 +153,7 @@ async def test_records_of_a_stream_of_several_partitions_are_forwarded_to_their_
 
 async def test_a_stream_that_a_direct_writer_owns_is_refused_until_its_process_has_left(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     async with (
         open_world() as world,
@@ -166,6 +174,7 @@ async def test_a_stream_that_a_direct_writer_owns_is_refused_until_its_process_h
 
 async def test_a_direct_writer_takes_the_partition_and_the_client_is_told(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     async with (
         open_world() as world,
@@ -191,6 +200,7 @@ async def test_a_direct_writer_takes_the_partition_and_the_client_is_told(
 
 async def test_a_numbered_record_is_stored_once_whichever_session_sends_it(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     async with open_world() as world:
         async with (
@@ -216,6 +226,7 @@ async def test_a_numbered_record_is_stored_once_whichever_session_sends_it(
 
 async def test_a_writers_older_session_is_told_that_a_newer_one_began(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     target = f"{APPEND}?writer=till-7"
     async with (
@@ -236,6 +247,7 @@ async def test_a_writers_older_session_is_told_that_a_newer_one_began(
 
 async def test_a_draining_proxy_answers_what_it_took_and_sends_its_clients_away(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     to_end, ended = trio.Event(), trio.Event()
 
@@ -271,6 +283,7 @@ async def test_a_draining_proxy_answers_what_it_took_and_sends_its_clients_away(
 
 async def test_an_idle_partition_is_given_up_and_taken_again_when_asked_for(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     async with (
         open_world() as world,
@@ -290,7 +303,9 @@ async def test_an_idle_partition_is_given_up_and_taken_again_when_asked_for(
     assert (hello["epoch"], answer["sequence"]) == (2, 1)
 
 
-async def test_a_client_that_reads_no_answers_is_held_back(autojump_clock: MockClock) -> None:
+async def test_a_client_that_reads_no_answers_is_held_back(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
     async with (
         open_world() as world,
         open_proxy(world.cluster, "proxy-1", "us-east", credit_bytes=1000) as proxy,
@@ -306,6 +321,7 @@ async def test_a_client_that_reads_no_answers_is_held_back(autojump_clock: MockC
 
 async def test_sessions_share_a_bound_of_bytes_and_give_back_what_they_took(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     async with (
         open_world() as world,
@@ -343,7 +359,7 @@ async def test_sessions_share_a_bound_of_bytes_and_give_back_what_they_took(
     ],
 )
 async def test_an_impossible_path_is_told_in_a_frame_before_the_close(
-    autojump_clock: MockClock, target: str, code: int, told: str
+    autojump_clock: MockClock, open_session: OpenSession, target: str, code: int, told: str
 ) -> None:
     async with (
         open_world() as world,
@@ -361,13 +377,14 @@ async def test_an_impossible_path_is_told_in_a_frame_before_the_close(
 
 async def test_a_handshake_without_a_known_subprotocol_is_refused(
     autojump_clock: MockClock,
+    open_session: OpenSession,
 ) -> None:
     async with (
         open_world() as world,
         open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
     ):
         async with open_session(
-            world.cluster, proxy, APPEND, subprotocols=("mqtt", SUBPROTOCOL)
+            world.cluster, proxy, APPEND, subprotocols=("mqtt", JSON_FRAMES.subprotocol)
         ) as client:
             assert (await client.receive())["type"] == "hello"
         with pytest.raises(ConnectionFailedError, match="400"):

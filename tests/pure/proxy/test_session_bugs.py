@@ -6,7 +6,7 @@ import random
 import pytest
 from trio.testing import MockClock
 
-from tests.pure.proxy.proxies import open_proxy, open_session
+from tests.pure.proxy.proxies import OpenSession, open_proxy
 from tests.pure.whole.clusters import STREAM, open_world, values_of
 
 APPEND = f"/v1/streams/{STREAM}/append"
@@ -25,7 +25,10 @@ class FaultyRandom(random.Random):
 
 @pytest.mark.parametrize("path", ["append", "read"])
 async def test_a_bug_ends_its_session_with_500_and_no_other(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, path: str
+    autojump_clock: MockClock,
+    open_session: OpenSession,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
 ) -> None:
     rng = FaultyRandom(1)
     target = f"/v1/streams/{STREAM}/{path}"

@@ -1,0 +1,154 @@
+"""Encodings of a session's messages: the frames of `geolog.v1.json` and `geolog.v1.msgpack`.
+
+Both carry the same documents. JSON frames are text; MessagePack frames are binary, and carry
+values, keys and headers as bytes.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Literal
+
+import msgpack
+
+from geolog.wire.limits import BATCH_BYTES_MAX
+from geolog.wire.session.documents import (
+    RECORDS_MAX,
+    BadFrameError,
+    Document,
+    FromClient,
+    FromProxy,
+    document_of,
+    message_of,
+)
+from geolog.wire.session.json_records import content_document, parse_object
+from topology.errors import InvalidArgumentError
+
+_KEYS_MAX = 4096
+"""Keys of one map in a MessagePack frame."""
+
+
+class FrameCodec(ABC):
+    """One encoding of the messages."""
+
+    subprotocol: str
+
+    @abstractmethod
+    def decode(self, frame: str | bytes) -> FromClient:
+        """The client's message in a frame. BadFrameError."""
+
+    @abstractmethod
+    def encode(self, message: FromProxy) -> str | bytes:
+        """The frame of a proxy's message."""
+
+    @abstractmethod
+    def encode_read(self, type_: Literal["record", "gap"], document: Document) -> str | bytes:
+        """The frame of a record or gap, from its document."""
+
+    @abstractmethod
+    def content(
+        self,
+        value: bytes | memoryview,
+        key: bytes | memoryview | None,
+        headers: Mapping[str, bytes] | None,
+    ) -> Document:
+        """The part of a record's document that its writer gave."""
+
+
+class _Json(FrameCodec):
+    subprotocol = "geolog.v1.json"
+
+    def decode(self, frame: str | bytes) -> FromClient:
+        if not isinstance(frame, str):
+            raise BadFrameError(f"binary frames are not part of {self.subprotocol}", None)
+        try:
+            document = parse_object(frame, "the frame")
+        except InvalidArgumentError as error:
+            raise BadFrameError(str(error), None) from error
+        return message_of(document)
+
+    def encode(self, message: FromProxy) -> str:
+        return _json_text(document_of(message))
+
+    def encode_read(self, type_: Literal["record", "gap"], document: Document) -> str:
+        return _json_text({"type": type_, **document})
+
+    def content(
+        self,
+        value: bytes | memoryview,
+        key: bytes | memoryview | None,
+        headers: Mapping[str, bytes] | None,
+    ) -> Document:
+        return content_document(value, key, headers)
+
+
+class _MessagePack(FrameCodec):
+    subprotocol = "geolog.v1.msgpack"
+
+    def decode(self, frame: str | bytes) -> FromClient:
+        if not isinstance(frame, bytes):
+            raise BadFrameError(f"text frames are not part of {self.subprotocol}", None)
+        return message_of(_unpacked(frame))
+
+    def encode(self, message: FromProxy) -> bytes:
+        return _packed(document_of(message))
+
+    def encode_read(self, type_: Literal["record", "gap"], document: Document) -> bytes:
+        return _packed({"type": type_, **document})
+
+    def content(
+        self,
+        value: bytes | memoryview,
+        key: bytes | memoryview | None,
+        headers: Mapping[str, bytes] | None,
+    ) -> Document:
+        return {"key": key, "value": value, "headers": dict(headers or {})}
+
+
+JSON_FRAMES: FrameCodec = _Json()
+MSGPACK_FRAMES: FrameCodec = _MessagePack()
+
+FRAME_CODECS = {one.subprotocol: one for one in (JSON_FRAMES, MSGPACK_FRAMES)}
+"""By subprotocol."""
+
+
+def _json_text(document: Document) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def _packed(document: Document) -> bytes:
+    packed: bytes = msgpack.packb(document)
+    return packed
+
+
+def _unpacked(frame: bytes) -> Document:
+    """The document in a frame; a length in it allocates no more than the frame can hold."""
+    size = len(frame)
+    try:
+        document = msgpack.unpackb(
+            frame,
+            object_hook=_checked,
+            max_str_len=size,
+            max_bin_len=min(size, _BINARY_BYTES_MAX),
+            max_array_len=min(size, RECORDS_MAX),
+            max_map_len=min(size, _KEYS_MAX),
+            max_ext_len=0,
+        )
+    except InvalidArgumentError as error:
+        raise BadFrameError(str(error), None) from error
+    except (ValueError, msgpack.UnpackException) as error:
+        raise BadFrameError(f"the frame is not valid MessagePack: {error}", None) from error
+    if not isinstance(document, dict):
+        raise BadFrameError(f"the frame is not a map: {document!r:.60}", None)
+    return document
+
+
+_BINARY_BYTES_MAX = 2 * BATCH_BYTES_MAX
+"""A sealed batch is no larger, whatever its codec."""
+
+
+def _checked(document: dict[object, object]) -> dict[object, object]:
+    for name in document:
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"key {name!r:.60} of a map is not text")
+    return document

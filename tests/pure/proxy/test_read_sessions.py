@@ -1,0 +1,84 @@
+"""A session with a proxy reads a stream: the range, credits, and what ends it."""
+
+from trio.testing import MockClock
+
+from geolog.wire.session.frames import MSGPACK_FRAMES
+from tests.pure.proxy.proxies import Frame, OpenSession, open_proxy
+from tests.pure.whole.clusters import STREAM, World, open_world
+
+READ = f"/v1/streams/{STREAM}/read"
+VALUES = [b"text", b"\xff\xfe"]
+
+
+async def append(world: World) -> None:
+    async with world.log.open_writer(STREAM) as writer:
+        for value in VALUES:
+            await writer.append(value, key=b"k", headers={"h": b"1"})
+
+
+def told_value(frame: Frame) -> tuple[str, object]:
+    """The name under which a frame has its record's value, and the value."""
+    ((name, value),) = [one for one in frame.items() if one[0].startswith("value")]
+    return name, value
+
+
+async def test_a_range_is_sent_and_ended(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+    ):
+        await append(world)
+        async with open_session(world.cluster, proxy, READ) as client:
+            hello, *records, end = await client.receive_all()
+
+    is_binary = client.subprotocol == MSGPACK_FRAMES.subprotocol
+    assert (hello["type"], end) == ("hello", {"type": "end"})
+    assert [one["sequence"] for one in records] == [0, 1]
+    assert [told_value(one) for one in records] == (
+        [("value", b"text"), ("value", b"\xff\xfe")]
+        if is_binary
+        else [("value", "text"), ("value_base64", "//4=")]
+    )
+    assert {str(one["key"]) for one in records} == {"b'k'" if is_binary else "k"}
+    assert records[0]["headers"] == {"h": b"1" if is_binary else "1"}
+    assert client.closed is not None
+    assert client.closed.close_code == 1000
+
+
+async def test_records_come_as_far_as_the_credit_goes(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+    ):
+        await append(world)
+        async with open_session(world.cluster, proxy, f"{READ}?credit=1") as client:
+            await client.receive()
+            first = await client.receive()
+            second = await client.ask(type="credit", records=1)
+            end = await client.receive()
+
+    assert (first["sequence"], second["sequence"], end["type"]) == (0, 1, "end")
+
+
+async def test_a_reader_that_appends_is_told_and_sent_away(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, f"{READ}?follow=1") as client,
+    ):
+        await client.receive()
+        await client.send(value="not here")
+        (told,) = await client.receive_all()
+
+    assert (told["code"], told["error"]) == (
+        400,
+        "appends need an append path; this session reads",
+    )
+    assert client.closed is not None
+    assert client.closed.close_code == 4400
