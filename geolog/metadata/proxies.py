@@ -26,16 +26,25 @@ class ProxyRecord:
 
 
 _OWNER_PREFIX = "proxy "
+_BEFORE_REGION = " in "
 
 
 def owner_name(proxy_id: str, region: str) -> str:
     """The name of a proxy in owner records."""
-    return f"{_OWNER_PREFIX}{proxy_id} in {region}"
+    return f"{_OWNER_PREFIX}{proxy_id}{_BEFORE_REGION}{region}"
 
 
 def is_proxys_name(owner: str) -> bool:
     """Whether an owner record's name is that of a proxy."""
     return owner.startswith(_OWNER_PREFIX)
+
+
+def region_of_proxy(owner: str) -> str | None:
+    """The region that a proxy's name in owner records tells; None if it is no proxy's name."""
+    if not is_proxys_name(owner):
+        return None
+    _, _, region = owner.rpartition(_BEFORE_REGION)
+    return region
 
 
 async def list_live_proxies(metadata: Metadata, cluster: str) -> list[ProxyRecord]:

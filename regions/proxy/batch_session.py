@@ -209,7 +209,9 @@ class BatchSession:
         with channel.scope:
             try:
                 stream = await self._stream_of(message)
-                async with self._host.held.use(stream, message.partition) as owner:
+                async with self._host.held.use(
+                    stream, message.partition, avoid=message.avoid
+                ) as owner:
                     await self._serve_channel(channel, owner)
             except GeologError as error:
                 location = str(error.address) if isinstance(error, MovedError) else None

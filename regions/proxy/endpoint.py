@@ -147,7 +147,7 @@ class Endpoint:
             target = ForwardedTarget(self._host, stream, path.partition)
             await AppendSession(socket, codec, self._host, target, path.writer).run()
             return
-        async with self._host.held.use(stream, path.partition or 0) as owner:
+        async with self._host.held.use(stream, path.partition or 0, avoid=path.avoid) as owner:
             is_whole = path.partition is None
             owned = OwnedTarget(self._host, stream, owner, is_whole=is_whole)
             await AppendSession(socket, codec, self._host, owned, path.writer).run()
@@ -159,7 +159,8 @@ class Endpoint:
         if path.redirect == "follow":
             return False
         try:
-            await self._host.held.check_place(stream.partition(path.partition or 0))
+            name = stream.partition(path.partition or 0)
+            await self._host.held.check_place(name, avoid=path.avoid)
         except MovedError:
             return True
         return False

@@ -1,11 +1,11 @@
 """The partitions that a proxy owns: taken at the first append, given up when long idle.
 
-Rules: PROTOCOL S24.
+Rules: PROTOCOL S24 and S25.
 """
 
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import assert_never
 
@@ -13,14 +13,27 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.metadata.proxies import is_proxys_name, list_live_proxies
+from geolog.metadata.proxies import (
+    ProxyRecord,
+    is_proxys_name,
+    list_live_proxies,
+    region_of_proxy,
+)
 from geolog.metadata.seam import Metadata
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.owner_balance import OwnerCandidate, ranking
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.transport.seam import Address
-from regions.proxy.protocol.ownership import PlaceOfAppends, place_of_appends
+from regions.proxy.protocol.ownership import (
+    AtProxy,
+    Here,
+    LastOwner,
+    Nowhere,
+    NowhereYet,
+    ProxiesSeen,
+    place_of_appends,
+)
 from topology.errors import FencedError, GeologError, UnavailableError
 
 _log = logging.getLogger(__name__)
@@ -29,13 +42,13 @@ _LOOKS_PER_IDLE_TIME = 10
 
 
 class MovedError(GeologError):
-    """Another proxy owns the partition: send the same request there."""
+    """Another proxy owns the partition, or is to take it: send the same request there."""
 
     code = 302
     retriable = True
 
     def __init__(self, name: PartitionName, proxy_id: str, address: Address) -> None:
-        super().__init__(f"proxy {proxy_id} at {address} owns {name}")
+        super().__init__(f"proxy {proxy_id} at {address} takes the appends to {name}")
         self.address = address
 
 
@@ -67,12 +80,14 @@ class HeldPartitions:
         *,
         metadata: Metadata,
         cluster: str,
+        region: str,
         opener: PartitionOpener,
         idle_release_s: float,
         nursery: trio.Nursery,
     ) -> None:
         self._metadata = metadata
         self._cluster = cluster
+        self._region = region
         self._owners = opener.upkeep.partitions.owners
         self._offers = opener.upkeep.partitions.offers
         self._opener = opener
@@ -85,12 +100,15 @@ class HeldPartitions:
         return len(self._held)
 
     @asynccontextmanager
-    async def use(self, stream: StreamRecord, number: int) -> AsyncIterator[PartitionWriter]:
+    async def use(
+        self, stream: StreamRecord, number: int, *, avoid: Collection[str] = ()
+    ) -> AsyncIterator[PartitionWriter]:
         """The writer of a partition, for the length of the block; it may fail meanwhile.
 
-        MovedError if another proxy owns the partition, FencedError if another process does.
+        avoid: addresses of proxies that the client cannot use now. MovedError if the partition
+        is another proxy's, FencedError if another process owns it.
         """
-        held = await self._find_or_open(stream, stream.partition(number))
+        held = await self._find_or_open(stream, stream.partition(number), avoid)
         held.users_count += 1
         try:
             await held.opened.wait()
@@ -106,38 +124,47 @@ class HeldPartitions:
             held.users_count -= 1
             held.idle_since_s = trio.current_time()
 
-    async def _find_or_open(self, stream: StreamRecord, name: PartitionName) -> _Held:
+    async def _find_or_open(
+        self, stream: StreamRecord, name: PartitionName, avoid: Collection[str]
+    ) -> _Held:
         held = self._held.get(name)
         if held is None or not held.is_usable:
-            await self.check_place(name)
+            await self.check_place(name, avoid=avoid)
             held = self._held.get(name)  # Another session may have been faster.
         if held is None or not held.is_usable:
             held = self._held[name] = _Held(stream, name)
             self._nursery.start_soon(self._hold, held, name=f"owner of {name}")
         return held
 
-    async def check_place(self, name: PartitionName) -> None:
+    async def check_place(self, name: PartitionName, *, avoid: Collection[str] = ()) -> None:
         """Raise the error of appends that are not for this proxy."""
         owner = (await self._owners.read_latest(name)).record
         proxies = {
             each.owner: each for each in await list_live_proxies(self._metadata, self._cluster)
         }
-        place = place_of_appends(
-            owner,
+        last = LastOwner(
+            record=owner,
             is_alive=await self._owners.is_owner_alive(owner),
             is_proxy=is_proxys_name(owner.owner),
-            presence=self._opener.upkeep.takeover.owners.presence,
-            proxies=proxies.keys(),
+            region=region_of_proxy(owner.owner),
         )
+        seen = ProxiesSeen(
+            here=self._opener.who,
+            presence=self._opener.upkeep.takeover.owners.presence,
+            region=self._region,
+            listed=list(map(_candidate, proxies.values())),
+            avoided=[one.owner for one in proxies.values() if str(one.address) in avoid],
+        )
+        place = place_of_appends(str(name), last, seen)
         match place:
-            case PlaceOfAppends.HERE:
+            case Here():
                 return
-            case PlaceOfAppends.AT_OWNER:
-                proxy = proxies[owner.owner]
+            case AtProxy(process):
+                proxy = proxies[process]
                 raise MovedError(name, proxy.proxy_id, proxy.address)
-            case PlaceOfAppends.NOWHERE_YET:
+            case NowhereYet():
                 raise UnavailableError(f"{owner.owner} is leaving, and owns {name} still")
-            case PlaceOfAppends.NOWHERE:
+            case Nowhere():
                 raise FencedError(
                     f"{owner.owner} writes {name} directly: append there, or end it, and send"
                     " again"
@@ -189,13 +216,11 @@ class HeldPartitions:
         """Give the partitions to other proxies that offer to take them, as far as there are."""
         offers = {one.owner: one for one in await self._offers.list_live()}
         proxies = await list_live_proxies(self._metadata, self._cluster)
-        candidates = [
-            OwnerCandidate(process=each.owner, region=each.region)
-            for each in proxies
-            if each.owner in offers
-        ]
+        candidates = [_candidate(each) for each in proxies if each.owner in offers]
         wishes = {
-            held.writer: [offers[one] for one in ranking(str(held.name), None, candidates)]
+            held.writer: [
+                offers[one] for one in ranking(str(held.name), self._region, candidates)
+            ]
             for held in self._held.values()
             if held.writer is not None and held.writer.failure is None
         }
@@ -212,3 +237,11 @@ class HeldPartitions:
     async def wait_changed(self) -> None:
         """Wait until a partition was given up, or lost."""
         await self._changed.wait()
+
+
+def _candidate(proxy: ProxyRecord) -> OwnerCandidate:
+    return OwnerCandidate(
+        process=proxy.owner,
+        region=proxy.region,
+        is_draining=proxy.is_draining,
+    )

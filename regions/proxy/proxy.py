@@ -121,6 +121,7 @@ async def _serve_at(
         held = HeldPartitions(
             metadata=seams.metadata,
             cluster=seams.cluster,
+            region=config.region,
             opener=log.partition_opener,
             idle_release_s=config.idle_release_s,
             nursery=partitions,

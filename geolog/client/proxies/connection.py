@@ -7,7 +7,7 @@ the writers' windows bound. When the socket is over, every channel and request i
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol, TypeVar, assert_never
+from typing import Protocol, assert_never
 
 import attrs
 import trio
@@ -45,7 +45,8 @@ from geolog.wire.session.paths import SESSION_PATH
 from geolog.wire.session.told_errors import error_of
 from topology.errors import DamagedBytesError, GeologError, OutcomeUnknownError
 
-T = TypeVar("T")
+_CONNECT_S = 5.0
+"""How long a proxy may take to accept a connection; then others are asked."""
 
 
 class ChannelListener(Protocol):
@@ -97,13 +98,22 @@ class ProxyConnection:
         return len(self._channels)
 
     def open_channel(
-        self, stream: str, life: str, partition: int, listener: ChannelListener
+        self,
+        stream: str,
+        life: str,
+        partition: int,
+        listener: ChannelListener,
+        *,
+        avoid: tuple[str, ...] = (),
     ) -> int:
-        """Ask for a channel; the listener hears the answer. ConnectionFailedError."""
+        """Ask for a channel; the listener hears the answer. ConnectionFailedError.
+
+        avoid: addresses of proxies that cannot be used now.
+        """
         self._check()
         self._channel_last += 1
         self._channels[self._channel_last] = listener
-        self._send(OpenChannel(self._channel_last, stream, life, partition))
+        self._send(OpenChannel(self._channel_last, stream, life, partition, avoid))
         return self._channel_last
 
     def send_batch(self, message: SendBatch) -> None:
@@ -246,8 +256,14 @@ class ProxyConnections:
         async with self._opening.setdefault(address, trio.Lock()):
             found = self._connections.get(address)
             if found is None or found.is_over:
-                found = await self._nursery.start(self._keep, address)
+                found = await self._connected(address)
             return found
+
+    async def _connected(self, address: Address) -> ProxyConnection:
+        with trio.move_on_after(_CONNECT_S):
+            connection: ProxyConnection = await self._nursery.start(self._keep, address)
+            return connection
+        raise ConnectionFailedError(f"proxy {address} did not answer for {_CONNECT_S:g} s")
 
     async def _keep(
         self,

@@ -324,7 +324,7 @@ class RemotePartition:
         address = await self._routes.first_for(self.name, failed=failed)
         for _ in range(_REDIRECTS_MAX):
             try:
-                opened = await self._open_at(address)
+                opened = await self._open_at(address, failed)
             except GeologError:
                 failed[:] = [*failed, address][-_FAILED_MAX:]
                 self._routes.on_lost(self.name)
@@ -336,13 +336,17 @@ class RemotePartition:
         raise UnavailableError(f"{_REDIRECTS_MAX} proxies in turn sent {self.name} elsewhere")
 
     async def _open_at(
-        self, address: Address
+        self, address: Address, failed: list[Address]
     ) -> tuple[ProxyConnection, _Channel, int] | Address:
         """A channel at this proxy, or the address where it sends the client."""
         connection = await self._connections.to(address)
         channel = _Channel(self)
         number = connection.open_channel(
-            str(self.name.stream), self.name.life, self.name.number, channel
+            str(self.name.stream),
+            self.name.life,
+            self.name.number,
+            channel,
+            avoid=tuple(map(str, failed)),
         )
         with trio.move_on_after(_OPEN_S):
             await channel.opened.wait()

@@ -54,6 +54,9 @@ class OpenChannel:
     stream: str
     life: str
     partition: int
+    avoid: tuple[str, ...] = ()
+    """Addresses of proxies that the client could not use just now: it is not sent there to
+    take the partition over, only if they own it."""
 
 
 @attrs.frozen(kw_only=True)

@@ -15,7 +15,8 @@ from topology.nearest import nearest
 _STREAM_PATH = re.compile(r"/v1/streams/([^/]+)/([^/]+)/(append|read)")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
-_APPEND_QUERY = frozenset({"partition", "writer", "redirect"})
+_APPEND_QUERY = frozenset({"partition", "writer", "redirect", "avoid"})
+_AVOIDED_MAX = 16
 _READ_QUERY = frozenset({"partition", "from", "to", "count", "follow", "credit", "cursor"})
 _FORMS = "/v1/streams/NAMESPACE/NAME/append, /v1/streams/NAMESPACE/NAME/read and /v1/session"
 
@@ -33,6 +34,8 @@ class AppendPath:
     writer: str | None = None
     redirect: Literal["follow", "forward"] = "follow"
     """Whether a client goes to the partition's owner itself, or the proxy forwards to it."""
+    avoid: tuple[str, ...] = ()
+    """Addresses of proxies that the client could not use just now."""
 
     def text(self) -> str:
         """The path and query that `parse_path` accepts."""
@@ -40,6 +43,7 @@ class AppendPath:
             "partition": self.partition,
             "writer": self.writer,
             "redirect": None if self.redirect == "follow" else self.redirect,
+            "avoid": ",".join(self.avoid) or None,
         }
         query = urlencode({name: one for name, one in given.items() if one is not None})
         path = f"/v1/streams/{self.stream.namespace}/{self.stream.name}/append"
@@ -88,6 +92,7 @@ def parse_path(target: str) -> AppendPath | ReadPath | SessionPath:
             partition=partition,
             writer=query.get("writer"),
             redirect=_redirect(query),
+            avoid=_avoided(query),
         )
     return ReadPath(
         stream=stream,
@@ -120,6 +125,15 @@ def _redirect(query: Mapping[str, str]) -> Literal["follow", "forward"]:
     if found == "forward":
         return "forward"
     raise InvalidArgumentError(f"redirect={found!r:.60} is neither follow nor forward")
+
+
+def _avoided(query: Mapping[str, str]) -> tuple[str, ...]:
+    addresses = tuple(one for one in query.get("avoid", "").split(",") if one)
+    if len(addresses) > _AVOIDED_MAX:
+        raise InvalidArgumentError(
+            f"avoid has {len(addresses)} addresses; {_AVOIDED_MAX} are allowed"
+        )
+    return addresses
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:

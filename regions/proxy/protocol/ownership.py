@@ -4,42 +4,97 @@ Theory of operation. Ownership is a hint, so this only avoids needless takeovers
 decides. An owner whose process is alive keeps its partition: a client is sent to it if it is a
 proxy, and refused if it is not, because a direct writer was meant to have the partition to
 itself. A proxy that is alive and not listed is leaving, and gives its partitions up one by one:
-the client comes again. Without a live owner, this proxy takes the partition.
+the client comes again.
 
-Rules: PROTOCOL S24.
+A partition without a live owner goes to one proxy, whichever is asked: the first in the ranking
+of `owner_balance`, at the partition's home. That is the region of the owner that died; or, if
+the last owner has left by itself, the region of the proxy that is asked, whose clients want the
+partition now. Proxies that the client could not use are passed over; this proxy never is. So a
+client is only ever sent to a proxy that ranks higher than the one that sends it, and comes to
+an end, even if no two proxies see the same ones. Only a proxy that is not listed, because it is
+leaving, sends clients down.
+
+Rules: PROTOCOL S24 and S25.
 """
 
-import enum
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
+import attrs
+
+from geolog.protocol.owner_balance import OwnerCandidate, ranking
 from geolog.protocol.stream_state import OwnerRecord
 
 
-class PlaceOfAppends(enum.Enum):
-    """Process that takes the appends to a partition."""
-
-    HERE = "this proxy, which owns the partition from now on"
-    AT_OWNER = "the proxy that owns it"
-    NOWHERE_YET = "another proxy, once the owner has left"
-    NOWHERE = "no proxy: another process writes it"
+@attrs.frozen
+class Here:
+    """This proxy takes appends, and the partition if it does not own it yet."""
 
 
-def place_of_appends(
-    owner: OwnerRecord,
-    *,
-    is_alive: bool,
-    is_proxy: bool,
-    presence: str,
-    proxies: Collection[str],
-) -> PlaceOfAppends:
-    """Decide where appends go.
+@attrs.frozen
+class AtProxy:
+    """Another proxy does."""
 
-    owner: the partition's owner record. is_alive: whether metadata shows its process. is_proxy:
-    whether that is a proxy. presence: the node that shows this process. proxies: the names in
-    owner records of all proxies that are up.
-    """
-    if not is_alive or owner.presence == presence:
-        return PlaceOfAppends.HERE
-    if owner.owner in proxies:
-        return PlaceOfAppends.AT_OWNER
-    return PlaceOfAppends.NOWHERE_YET if is_proxy else PlaceOfAppends.NOWHERE
+    process: str
+    """Its name in owner records."""
+
+
+@attrs.frozen
+class NowhereYet:
+    """Another proxy does, once the owner has left."""
+
+
+@attrs.frozen
+class Nowhere:
+    """No proxy does: a direct writer owns the partition."""
+
+
+PlaceOfAppends = Here | AtProxy | NowhereYet | Nowhere
+
+
+@attrs.frozen(kw_only=True)
+class LastOwner:
+    """The owner that a partition's record names, as metadata shows it."""
+
+    record: OwnerRecord
+    is_alive: bool
+    is_proxy: bool
+    region: str | None
+    """Its region, if it is a proxy."""
+
+
+@attrs.frozen(kw_only=True)
+class ProxiesSeen:
+    """The proxies that are up, as one of them sees them."""
+
+    here: str
+    """This proxy's name in owner records."""
+    presence: str
+    """The node that shows this process."""
+    region: str
+    listed: Sequence[OwnerCandidate]
+    """All that are listed in metadata; this one, too, unless it is leaving."""
+    avoided: Collection[str] = ()
+    """Those that the client could not use just now."""
+
+
+def place_of_appends(partition: str, owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
+    """Decide where appends to the partition go."""
+    if owner.is_alive:
+        if owner.record.presence == seen.presence:
+            return Here()
+        if any(one.process == owner.record.owner for one in seen.listed):
+            return AtProxy(owner.record.owner)
+        return NowhereYet() if owner.is_proxy else Nowhere()
+    best = _best_taker(partition, owner, seen)
+    return Here() if best in (None, seen.here) else AtProxy(best)
+
+
+def _best_taker(partition: str, owner: LastOwner, seen: ProxiesSeen) -> str | None:
+    has_left = not owner.record.presence
+    home = seen.region if has_left or owner.region is None else owner.region
+    usable = [
+        one
+        for one in seen.listed
+        if one.process == seen.here or one.process not in seen.avoided
+    ]
+    return next(iter(ranking(partition, home, usable)), None)

@@ -72,6 +72,7 @@ STANDING = WriterStanding(
 FROM_CLIENT = [
     DescribeRequest(1, "shop/orders"),
     OpenChannel(2, "shop/orders", "life.1", 3),
+    OpenChannel(2, "shop/orders", "life.1", 3, ("h:1", "[::1]:2")),
     AskStanding(2, 7, b"\xfftill", WriterFence(4, 1 << 127)),
     AskStanding(2, 7, b"till", None),
     CloseChannel(2),

@@ -18,6 +18,7 @@ def test_an_append_path_names_a_stream() -> None:
     [
         AppendPath(stream=ORDERS),
         AppendPath(stream=ORDERS, partition=3, writer="till 7&x", redirect="forward"),
+        AppendPath(stream=ORDERS, avoid=("h:1", "[::1]:2")),
     ],
 )
 def test_the_text_of_a_path_is_parsed_back(path: AppendPath) -> None:
@@ -57,6 +58,7 @@ def test_another_path_is_refused_with_those_that_exist(target: str) -> None:
         ("/v1/streams/shop/%00/append", "is not a name"),
         ("/v1/streams/shop/" + "n" * 10_000 + "/append", r"\(10000 characters\) is not a name"),
         ("/v1/streams/shop/\u043erders/append", "did you mean"),
+        (f"/v1/streams/shop/orders/append?avoid={'h:1,' * 17}", "avoid has 17 addresses"),
         ("/v1/streams/shop/orders/append?partition=x", "partition='x' is not a whole number"),
         ("/v1/streams/shop/orders/append?partition=-1", "not a whole number"),
         ("/v1/streams/shop/orders/append?partiton=1", "did you mean 'partition'"),
