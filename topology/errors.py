@@ -91,6 +91,8 @@ class OverCapacityError(GeologError):
 
     code: ClassVar[int] = 429
     retriable: ClassVar[bool] = True
+    retry_after_s: float = 1.0
+    """How long to wait before the next attempt."""
 
 
 class UnavailableError(GeologError):

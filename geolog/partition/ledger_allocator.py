@@ -85,6 +85,12 @@ class LedgerAllocator:
             writer.close()
         self._writers.clear()
 
+    def want_received(self) -> None:
+        """Ask members of all ledgers made here for answers from memory, too."""
+        self._wants_received = True
+        for writer in self._writers:
+            writer.want_received()
+
     def keeper(self, ledger: VersionedLedger, writer: LedgerWriter) -> EnsembleKeeper:
         """The object that keeps a ledger made here writable, once it is OPEN."""
         return EnsembleKeeper(

@@ -228,6 +228,10 @@ class PartitionWriter:
         if entry.error is not None:
             raise entry.error
 
+    def want_received(self) -> None:
+        """Find out of batches when they are in memory, too; costs an answer of each member."""
+        self._source.want_received()
+
     def append(
         self,
         sealed: SealedBatch,

@@ -3,7 +3,8 @@
 Theory of operation. One task takes frames in and hands their records to a writer, which shares
 the partition's owner with all other sessions. The other sends the answers, in the order of the
 frames. The first stops taking frames while `credit_bytes` are unanswered, so a client that does
-not read its answers is held back, and the proxy's memory is bounded.
+not read its answers is held back, and the proxy's memory is bounded. Appends at ack level
+`received` are answered when they are in memory, at the proxy that owns the partition.
 
 A frame that is no message, or an append that is refused, is answered like any other, and the
 session goes on. It ends when its target is lost, e.g. to another proxy: a last frame, without
@@ -36,7 +37,7 @@ from geolog.wire.session.messages import (
     SessionHello,
 )
 from regions.proxy.append_targets import AppendTarget
-from regions.proxy.session_host import SessionHost, failure_of
+from regions.proxy.session_host import SessionHost, failure_of, send_answer
 from topology.errors import GeologError, InvalidArgumentError
 
 UNANSWERED_MAX = 10_000
@@ -117,7 +118,7 @@ class AppendSession:
                 await self._take_frames(stack)
 
     async def _send(self, message: SessionHello | Ack | ErrorAnswer | Goaway) -> None:
-        await self._socket.send(self._codec.encode(message))
+        await send_answer(self._socket, self._codec.encode(message))
 
     # Writers.
 
@@ -193,6 +194,8 @@ class AppendSession:
         ]
         for fields in wanted:
             size_of(fields)  # Raises what can be known of each record at once.
+        if append.ack == "received":
+            self._target.want_received()
         for fields in wanted:
             taken.pendings.append(await _taken_in(writer, fields))
 
@@ -253,9 +256,10 @@ async def _receipts_of(unanswered: _Unanswered) -> list[Receipt]:
     """The receipts of all records. An error tells how many others are in the log."""
     receipts: list[Receipt] = []
     error: GeologError | None = None
+    is_early = unanswered.append is not None and unanswered.append.ack == "received"
     for one in unanswered.pendings:
         try:
-            receipts.append(await one.wait())
+            receipts.append(await (one.wait() if is_early else one.wait_durable()))
         except GeologError as failure:
             error = error or failure
     error = error or unanswered.error

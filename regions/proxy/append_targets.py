@@ -33,6 +33,10 @@ class AppendTarget(ABC):
     def open_writer(self, writer_id: str | None) -> AbstractAsyncContextManager[Writer]:
         """Open a writer, with a session of its own if it has an id."""
 
+    @abstractmethod
+    def want_received(self) -> None:
+        """Find out of records when they are in memory, as far as that is possible."""
+
     @property
     @abstractmethod
     def failure(self) -> GeologError | None:
@@ -59,6 +63,10 @@ class OwnedTarget(AppendTarget):
 
     def __repr__(self) -> str:
         return f"OwnedTarget({self._owner.name})"
+
+    def want_received(self) -> None:
+        """Have the owner ask for it."""
+        self._owner.want_received()
 
     @property
     def failure(self) -> GeologError | None:
@@ -88,7 +96,7 @@ class OwnedTarget(AppendTarget):
                 in_flight_bytes=_window_bytes(self._host),
             ),
             session=session,
-            ack=AckLevel.DURABLE,
+            ack=AckLevel.RECEIVED,  # For appends that ask; others wait until they are durable.
             home_epoch=self._stream.home_epoch,
             now_us=self._host.now_us,
         )
@@ -115,6 +123,9 @@ class ForwardedTarget(AppendTarget):
 
     def __repr__(self) -> str:
         return f"ForwardedTarget({self._name})"
+
+    def want_received(self) -> None:
+        """Do nothing: other proxies answer when records are durable."""
 
     @property
     def failure(self) -> GeologError | None:

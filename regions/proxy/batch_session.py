@@ -3,7 +3,8 @@
 Theory of operation. Each channel is a task: it opens the partition's owner, hands batches to
 it, and sends the answers in order. One task reads the socket and never waits for a channel,
 because no channel may have more unanswered than its credit; a client that exceeds it loses the
-channel. One task sends, from a queue that the channels' credits bound.
+channel. One task sends, from a queue. Answers to comparisons are as large as a batch may have
+rows, so they count as bytes in flight until they are sent.
 
 A batch is opened and checked before the owner gets it: what readers could not read is never
 journaled.
@@ -11,7 +12,6 @@ journaled.
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
@@ -23,7 +23,7 @@ from geolog.partition.batch_admission import FenceRefusedError
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol.stream_state import StreamName, StreamRecord
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.message_socket import MessageSocket
 from geolog.wire.batch import open_batch
 from geolog.wire.session.batches import (
     BatchesFromClient,
@@ -51,7 +51,7 @@ from geolog.wire.session.channel_messages import (
 )
 from geolog.wire.session.told_errors import told
 from regions.proxy.held_partitions import MovedError
-from regions.proxy.session_host import SessionHost
+from regions.proxy.session_host import SessionHost, send_answer
 from topology.errors import (
     GeologError,
     HandedOverError,
@@ -98,7 +98,8 @@ class BatchSession:
         self._socket = socket
         self._host = host
         self._channels: dict[int, _Channel] = {}
-        self._outgoing: deque[bytes] = deque()
+        self._outgoing: deque[tuple[bytes, int]] = deque()
+        """Messages, and how many bytes in flight each counts."""
         self._has_outgoing = trio.Event()
         self._unanswered_bytes = 0
         self._requests = trio.CapacityLimiter(_REQUESTS_MAX)
@@ -127,16 +128,23 @@ class BatchSession:
     # Out.
 
     def _tell(self, message: BatchesFromProxy) -> None:
-        self._outgoing.append(encode_batches(message))
+        frame = encode_batches(message)
+        counted_bytes = 0
+        if isinstance(message, BatchCompared):
+            counted_bytes = len(frame)
+            self._count(counted_bytes)
+        self._outgoing.append((frame, counted_bytes))
         self._has_outgoing.set()
 
     async def _send_all(self) -> None:
         while True:
             await self._has_outgoing.wait()
             self._has_outgoing = trio.Event()
-            with suppress(SocketClosedError):  # The task that receives meets it, too.
-                while self._outgoing:
-                    await self._socket.send(self._outgoing.popleft())
+            while self._outgoing:
+                frame, counted_bytes = self._outgoing.popleft()
+                await send_answer(self._socket, frame)
+                if counted_bytes:
+                    self._free(counted_bytes)
 
     async def _watch_drain(self) -> None:
         await self._host.draining.wait()
@@ -229,6 +237,10 @@ class BatchSession:
         if closed is not None:
             self._tell(closed)
 
+    def _count(self, count: int) -> None:
+        self._unanswered_bytes += count
+        self._host.in_flight.take(count)
+
     def _free(self, count: int) -> None:
         self._unanswered_bytes -= count
         self._host.in_flight.give_back(count)
@@ -310,8 +322,7 @@ class BatchSession:
             )
             return
         channel.taken_count += 1
-        self._unanswered_bytes += size_bytes
-        self._host.in_flight.take(size_bytes)
+        self._count(size_bytes)
         channel.answers.append((size_bytes, self._answer_to(message, channel, channel.owner)))
         channel.has_answers.set()
 

@@ -24,7 +24,7 @@ class ProxyConfig:
     """Name of the proxy in the cluster. If unset, the advertised address."""
 
     connections_max: int = 10_000
-    """Connections at the same time; further ones wait to be accepted."""
+    """Connections at the same time; further ones are told to come back later, with code 429."""
 
     frame_bytes_max: int = 8 << 20
     """Largest message that a client may send."""

@@ -31,13 +31,16 @@ from regions.proxy.append_targets import ForwardedTarget, OwnedTarget
 from regions.proxy.batch_session import BatchSession
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.read_session import ReadSession
-from regions.proxy.session_host import SessionHost, failure_of, location_of
-from topology.errors import GeologError, InvalidArgumentError
+from regions.proxy.session_host import SessionHost, failure_of, location_of, send_answer
+from topology.errors import GeologError, InvalidArgumentError, OverCapacityError
 
 _log = logging.getLogger(__name__)
 
 _SUBPROTOCOLS = (*FRAME_CODECS, SUBPROTOCOL_BATCHES)
 _REFUSAL = f"no known subprotocol was offered; this endpoint has {', '.join(_SUBPROTOCOLS)}\n"
+
+_TURNED_AWAY_MAX = 64
+"""Connections over the limit that are being told so; more wait to be accepted."""
 
 
 class Endpoint:
@@ -47,7 +50,7 @@ class Endpoint:
         self._listener = listener
         self._host = host
         self._nursery = nursery
-        self._room = trio.CapacityLimiter(host.config.connections_max)
+        self._room = trio.CapacityLimiter(host.config.connections_max + _TURNED_AWAY_MAX)
         self._sessions_count = 0
         self._bugs_count = 0
         self._idle = trio.Event()
@@ -69,7 +72,7 @@ class Endpoint:
             await self._idle.wait()
 
     async def run(self) -> None:
-        """Take connections, as many at a time as allowed; never returns."""
+        """Take connections; never returns. Those over the limit are told to come back later."""
         while True:
             token = object()
             await self._room.acquire_on_behalf_of(token)
@@ -111,7 +114,7 @@ class Endpoint:
             farewell = _BUG
         if farewell is not None:
             with suppress(SocketClosedError):
-                await socket.send(_codec_of(socket).encode(farewell))
+                await send_answer(socket, _codec_of(socket).encode(farewell))
                 await socket.close(close_code(farewell.code), farewell.error)
 
     def _note_bug(self, subject: object, errors: ExceptionGroup[Exception]) -> None:
@@ -125,6 +128,10 @@ class Endpoint:
 
     async def _run_session(self, socket: WebSocket, target: str) -> None:
         path = parse_path(target)
+        if self._sessions_count > self._host.config.connections_max:
+            raise OverCapacityError(
+                f"this proxy has {self._host.config.connections_max} connections already"
+            )
         is_batches = socket.subprotocol == SUBPROTOCOL_BATCHES
         if is_batches != isinstance(path, SessionPath):
             raise InvalidArgumentError(

@@ -1,4 +1,7 @@
-"""Bytes of appends that a proxy has taken and not answered, over all its sessions."""
+"""Bytes of appends that a proxy has taken and not answered, over all its sessions.
+
+Answers to comparisons of batches count, too, until they are sent.
+"""
 
 import trio
 
@@ -6,7 +9,8 @@ import trio
 class InFlightBytes:
     """A bound that sessions keep together: above it, each stops reading from its client.
 
-    Answers free the bytes without any reading, so no session waits for another's client.
+    Answers free the bytes without any reading, and a client that takes no answers loses its
+    session, so no session waits for another's client for long.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -9,6 +9,7 @@ import trio
 from geolog.client.log import Log
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address
 from geolog.wire.session.codes import Code
 from geolog.wire.session.messages import AppendId, ErrorAnswer
@@ -20,8 +21,12 @@ from topology.errors import (
     FencedError,
     GeologError,
     HandedOverError,
+    OverCapacityError,
     UnavailableError,
 )
+
+ANSWER_TAKEN_S = 30.0
+"""How long a client may take to read an answer."""
 
 _SESSION_ID_BITS = 64
 
@@ -69,7 +74,19 @@ def failure_of(
         outcome=error.outcome,
         retriable=error.retriable or location is not None,
         location=location,
+        retry_after_s=error.retry_after_s if isinstance(error, OverCapacityError) else None,
     )
+
+
+async def send_answer(socket: MessageSocket, frame: str | bytes) -> None:
+    """Send an answer; a client that does not take it in time is taken as gone.
+
+    Its appends would otherwise count as bytes in flight for ever, and stop all other sessions.
+    """
+    with trio.move_on_after(ANSWER_TAKEN_S) as scope:
+        await socket.send(frame)
+    if scope.cancelled_caught:
+        raise SocketClosedError(None, f"it took no answer for {ANSWER_TAKEN_S:g} s")
 
 
 def location_of(address: Address, target: str) -> str:

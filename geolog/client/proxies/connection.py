@@ -92,11 +92,6 @@ class ProxyConnection:
     def __repr__(self) -> str:
         return f"ProxyConnection({self.address}, {len(self._channels)} channels)"
 
-    @property
-    def channels_count(self) -> int:
-        """Channels that are open, or being opened."""
-        return len(self._channels)
-
     def open_channel(
         self,
         stream: str,

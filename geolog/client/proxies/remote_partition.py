@@ -340,6 +340,8 @@ class RemotePartition:
     ) -> tuple[ProxyConnection, _Channel, int] | Address:
         """A channel at this proxy, or the address where it sends the client."""
         connection = await self._connections.to(address)
+        if connection.is_going_away:
+            raise UnavailableError(f"proxy {address} is going away")
         channel = _Channel(self)
         number = connection.open_channel(
             str(self.name.stream),

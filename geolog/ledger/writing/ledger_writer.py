@@ -282,6 +282,14 @@ class LedgerWriter:
         self._links.replace({slot: new.ensemble[slot] for slot in slots}, known_over)
         self._advance(effects)
 
+    def want_received(self) -> None:
+        """Ask members for answers from memory, too, from the next entry on."""
+        if self._received is None:
+            rule = self.fragment.rule(self.record.quorum)
+            self._received = ReceivedPrefix(rule, lac=self.lac)
+            for _ in self._unacknowledged:
+                self._received.push()
+
     # Copies.
 
     def copies_missing(self, last: EntryId) -> list[MissingCopies]:

@@ -26,6 +26,8 @@ class ToldError:
     outcome: Outcome = "refused"
     kind: str = ""
     """Names a class of errors that the code alone does not tell."""
+    retry_after_s: float | None = None
+    """For code 429: how long to wait before the next attempt."""
 
 
 @attrs.frozen

@@ -44,7 +44,11 @@ _OF_CODES: dict[int, type[GeologError]] = {
 def told(error: GeologError) -> ToldError:
     """The error as it travels."""
     return ToldError(
-        code=error.code, error=str(error), outcome=error.outcome, kind=type(error).__name__
+        code=error.code,
+        error=str(error),
+        outcome=error.outcome,
+        kind=type(error).__name__,
+        retry_after_s=error.retry_after_s if isinstance(error, OverCapacityError) else None,
     )
 
 
@@ -53,4 +57,6 @@ def error_of(one: ToldError, kinds: dict[str, type[GeologError]] | None = None) 
     class_ = (kinds or {}).get(one.kind) or _OF_CODES.get(one.code, GeologError)
     error = class_(one.error)
     error.outcome = one.outcome
+    if isinstance(error, OverCapacityError) and one.retry_after_s is not None:
+        error.retry_after_s = one.retry_after_s
     return error

@@ -390,3 +390,111 @@ async def test_a_handshake_without_a_known_subprotocol_is_refused(
         with pytest.raises(ConnectionFailedError, match="400"):
             async with open_session(world.cluster, proxy, APPEND, subprotocols=("mqtt",)):
                 pass
+
+
+async def test_an_append_at_level_received_is_answered_before_the_record_is_on_disk(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as client,
+    ):
+        await client.receive()
+        for node in world.cluster.nodes.values():
+            for disk in node.disks:
+                disk.faults.sync_s = 1.0
+        began_s = trio.current_time()
+        early = await client.ask(id=1, value="one", ack="received")
+        received_s = trio.current_time() - began_s
+        late = await client.ask(id=2, value="two", ack="durable")
+        durable_s = trio.current_time() - began_s
+        read = await values_of(world.log)
+
+    assert (early["provisional"], early["sequence"]) == (True, 0)
+    assert ("provisional" in late, late["sequence"]) == (False, 1)
+    assert received_s < 0.9 <= durable_s
+    assert read == [b"one", b"two"]
+
+
+async def test_level_received_may_begin_behind_appends_that_are_in_flight(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as patient,
+        open_session(world.cluster, proxy, APPEND) as hasty,
+    ):
+        await patient.receive()
+        await hasty.receive()
+        for node in world.cluster.nodes.values():
+            for disk in node.disks:
+                disk.faults.sync_s = 1.0
+        await patient.send(value="one")
+        await trio.sleep(0.2)
+        behind = await hasty.ask(value="two", ack="received")
+        durable = await patient.receive()
+        early = await hasty.ask(value="three", ack="received")
+
+    assert (durable["sequence"], behind["sequence"], early["sequence"]) == (0, 1, 2)
+    assert "provisional" not in durable
+    assert early["provisional"] is True
+
+
+async def test_a_forwarded_append_is_answered_when_durable_whatever_level_it_asks_for(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as owner,
+        open_proxy(world.cluster, "proxy-2", "eu-west") as other,
+        open_session(world.cluster, owner, APPEND) as client,
+    ):
+        await client.receive()
+        async with open_session(
+            world.cluster, other, f"{APPEND}?redirect=forward"
+        ) as forwarded:
+            await forwarded.receive()
+            answer = await forwarded.ask(value="v", ack="received")
+
+    assert (answer["sequence"], "provisional" in answer) == (0, False)
+
+
+async def test_a_client_that_takes_no_answers_does_not_stop_others_for_ever(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", in_flight_bytes_max=50_000) as proxy,
+        open_session(world.cluster, proxy, APPEND) as stuck,
+        open_session(world.cluster, proxy, APPEND) as other,
+    ):
+        await stuck.receive()
+        await other.receive()
+        with trio.move_on_after(10):
+            while True:
+                await stuck.send(id="i" * 1000, value="v")
+        with trio.fail_after(60):
+            answers = [await other.ask(id=number, value="v") for number in range(3)]
+
+    assert [one["id"] for one in answers] == [0, 1, 2]
+
+
+async def test_a_full_proxy_says_when_to_come_back(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", connections_max=1) as proxy,
+        open_session(world.cluster, proxy, APPEND) as first,
+    ):
+        await first.receive()
+        async with open_session(world.cluster, proxy, APPEND) as second:
+            (told,) = await second.receive_all()
+        answer = await first.ask(value="v")
+
+    assert (told["code"], told["retry_after_s"], told["retriable"]) == (429, 1.0, True)
+    assert second.closed is not None
+    assert second.closed.close_code == 4429
+    assert answer["sequence"] == 0
