@@ -3,8 +3,9 @@
 from geolog.metadata.seam import Stored
 from geolog.protocol.ids import DLSN
 from sim.processes.drills.failover_watch import Writes
+from sim.processes.drills.fault_span import FaultSpan
 from sim.processes.drills.proxied_load import PACE_S, ProxiedWriter
-from sim.processes.drills.proxied_verdict import FaultSpan, percentile
+from sim.processes.drills.proxied_verdict import percentile
 from sim.processes.drills.writer_process import Acknowledged
 
 

@@ -1,9 +1,12 @@
 """Write proxies as real processes: redirects, drains and kills, with any WebSocket client."""
 
 import json
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import attrs
+import pytest
 import trio
 
 import geolog
@@ -11,10 +14,9 @@ from geolog.transport.gateway import transport_through
 from geolog.transport.message_socket import MessageSocket
 from geolog.transport.seam import Address
 from geolog.transport.websocket import open_websocket
-from sim.processes.cluster.local import open_cluster
-from sim.processes.cluster.plan import ClusterShape, draw_plan
-from sim.processes.cluster.ports import held_ports
-from tests.system.demo_process import geolog as run_geolog
+from sim.processes.drills.drilled_cluster import DemoCluster
+from sim.processes.drills.verdict import RegionFigures, Verdict
+from tests.system.demo_process import DemoProcess, running_demo
 
 STREAM = "shop/orders"
 
@@ -42,57 +44,104 @@ async def receive(socket: MessageSocket) -> dict[str, object]:
     return found
 
 
-async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains(
-    tmp_path: Path,
-) -> None:
-    shape = ClusterShape(nodes_per_region=1, proxies_per_region=1, zookeeper_count=1)
-    with held_ports(shape.ports_count) as ports:
-        plan = draw_plan(shape, cluster="proxied", directory=tmp_path, ports=ports)
-        first, second, _ = plan.of_kind("proxy")
-        path = f"/v1/streams/{STREAM}/append"
-        async with (
-            open_cluster(plan) as cluster,
-            geolog.connect(zookeeper=plan.zookeeper, cluster=plan.cluster) as log,
-        ):
-            await log.create_stream(
-                STREAM, ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2
-            )
-            async with session(first.address, path) as owned:
-                hello = await receive(owned)
-                ack = await ask(owned, id=1, value="first")
-                async with session(second.address, path) as sent_away:
-                    moved = await receive(sent_away)
-                async with log.open_writer(STREAM, writer_id="till-7") as writer:
-                    before = await writer.append(b"second")
-                    async with trio.open_nursery() as nursery:
-                        nursery.start_soon(cluster.stop, first.name)
-                        goaway = await receive(owned)
-                        after = [await writer.append(b"%d" % number) for number in range(20)]
-            async with session(second.address, f"{path}?redirect=forward") as forwarded:
-                await receive(forwarded)
-                last = await ask(forwarded, id=2, value="last")
-            async with log.open_reader(STREAM) as reader:
-                read = [record.value async for record in reader]
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
+    """Run three regions with two nodes and one proxy each."""
+    directory = tmp_path_factory.mktemp("demo")
+    small = ("--regions", "a,b,c", "--nodes-per-region", "2", "--proxies-per-region", "1")
+    with running_demo(directory, *small) as running:
+        yield running
 
-    assert (hello["type"], hello["owner"]) == ("hello", f"proxy {first.name} in {first.region}")
+
+def proxy_address(demo: DemoProcess, region: str) -> str:
+    """The address of a region's only proxy, from the ready file."""
+    assert isinstance(demo.ready, dict)
+    (proxy,) = demo.ready["regions"][region]["proxies"]
+    return str(proxy["address"])
+
+
+async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains(
+    demo: DemoProcess,
+) -> None:
+    cluster = await DemoCluster.find(demo.directory)
+    first = "a-proxy-1"
+    first_address, second_address = (proxy_address(demo, region) for region in ("a", "b"))
+    path = f"/v1/streams/{STREAM}/append"
+    async with geolog.connect(zookeeper=cluster.zookeeper, cluster=cluster.cluster) as log:
+        await log.create_stream(
+            STREAM, ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2
+        )
+        async with session(first_address, path) as owned:
+            hello = await receive(owned)
+            ack = await ask(owned, id=1, value="first")
+            async with session(second_address, path) as sent_away:
+                moved = await receive(sent_away)
+            async with log.open_writer(STREAM, writer_id="till-7") as writer:
+                before = await writer.append(b"second")
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(cluster.stop, first)
+                    goaway = await receive(owned)
+                    after = [await writer.append(b"%d" % number) for number in range(20)]
+        async with session(second_address, f"{path}?redirect=forward") as forwarded:
+            await receive(forwarded)
+            last = await ask(forwarded, id=2, value="last")
+        async with log.open_reader(STREAM) as reader:
+            read = [record.value async for record in reader]
+
+    await cluster.start(first)
+    assert (hello["type"], hello["owner"]) == ("hello", f"proxy {first} in a")
     assert (ack["type"], ack["sequence"]) == ("ack", 0)
-    assert (moved["code"], moved["location"]) == (302, f"ws://{first.address}{path}")
+    assert (moved["code"], moved["location"]) == (302, f"ws://{first_address}{path}")
     assert goaway == {"type": "goaway"}
     assert [one.sequence for one in [before, *after]] == list(range(1, 22))
     assert (last["type"], last["sequence"]) == ("ack", 22)
     assert read == [b"first", b"second", *(b"%d" % number for number in range(20)), b"last"]
 
 
-def test_killing_the_owner_loses_nothing_and_repeats_nothing_for_named_writers() -> None:
-    done = run_geolog("drill", "run", "proxy-kill", "--times", "1", "-o", "json")
+def drill(demo: DemoProcess, *arguments: str) -> Verdict:
+    """Run a drill on the demo; return its verdict."""
+    place = ("--on-demo", "--data-dir", str(demo.directory))
+    verdict = demo.json("drill", "run", *arguments, *place)
+    assert isinstance(verdict, dict)
+    regions = [RegionFigures(**region) for region in verdict.pop("regions")]
+    return Verdict(**verdict, regions=regions)
 
-    assert done.returncode == 0, done.stderr.decode()
-    verdict = json.loads(done.stdout)
-    counts, (outage,) = verdict["counts"], verdict["rounds"]
+
+def test_killing_the_owner_loses_nothing_and_repeats_nothing_for_named_writers(
+    demo: DemoProcess,
+) -> None:
+    verdict = drill(demo, "proxy-kill", "--times", "1")
+
+    counts, (outage,) = verdict.counts, verdict.rounds
     assert counts["faults"] == 1
     assert counts["acknowledged"] > 100
     assert counts["lost"] == counts["repeated"] == counts["swapped"] == counts["unknown"] == 0
-    assert verdict["figures"]["rpo_s"] == 0
+    assert verdict.figures["rpo_s"] == 0
     assert outage["metadata_writes"] > 0
     assert outage["outage_s_max"] > outage["detection_s"] > 0
-    assert len(verdict["regions"]) == 3
+
+
+def test_losing_a_region_loses_nothing_and_repeats_nothing_for_writers_of_all_regions(
+    demo: DemoProcess, tmp_path: Path
+) -> None:
+    report = tmp_path / "report"
+
+    verdict = drill(demo, "region-loss", "--times", "1", "--report", str(report))
+
+    counts, (outage,) = verdict.counts, verdict.rounds
+    assert counts["losses"] == 1
+    assert counts["acknowledged"] > 100
+    assert counts["lost"] == counts["repeated"] == counts["swapped"] == counts["unknown"] == 0
+    assert outage["outage_s_max"] > outage["detection_s"] > 0
+    assert [one.region for one in verdict.regions] == ["a", "b", "c"]
+    assert "killed " in (report / "timeline.svg").read_text()
+    assert json.loads((report / "verdict.json").read_text()) == attrs.asdict(verdict)
+
+
+def test_the_ready_file_names_the_proxies_of_each_region(demo: DemoProcess) -> None:
+    assert isinstance(demo.ready, dict)
+    for name, region in demo.ready["regions"].items():
+        (proxy,) = region["proxies"]
+        assert proxy["url"] == f"ws://{proxy['address']}"
+        assert proxy["name"] == f"{name}-proxy-1"
+        assert {"http", "pid", "argv", "log"} <= proxy.keys()

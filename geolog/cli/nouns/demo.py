@@ -70,6 +70,14 @@ class Demo(Noun):
     help="Storage nodes in each region.",
 )
 @click.option(
+    "--proxies-per-region",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Write proxies in each region.",
+)
+@click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -106,6 +114,7 @@ def command(
     *,
     regions: str,
     nodes_per_region: int,
+    proxies_per_region: int,
     data_dir: Path | None,
     keep: bool,
     base_port: int | None,
@@ -129,7 +138,11 @@ def command(
     if stay is None:
         stay = no_workload or sys.stdin.isatty()
     names = tuple(name.strip() for name in regions.split(",") if name.strip())
-    shape = ClusterShape(regions=names, nodes_per_region=nodes_per_region)
+    shape = ClusterShape(
+        regions=names,
+        nodes_per_region=nodes_per_region,
+        proxies_per_region=proxies_per_region,
+    )
     options = DemoOptions(
         shape=attrs.evolve(shape, wan=_wan(wan, shape.regions)),
         data_dir=data_dir,

@@ -14,15 +14,16 @@ from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
 from sim.processes.cluster.local import LocalCluster, open_cluster
-from sim.processes.cluster.place import check_space, fresh_directory
+from sim.processes.cluster.place import check_space, fresh_directory, started_last
 from sim.processes.cluster.plan import ClusterShape, draw_plan
 from sim.processes.cluster.ports import held_ports
-from sim.processes.drills.drilled_cluster import OwnCluster
+from sim.processes.drills.drilled_cluster import DemoCluster, DrilledCluster, OwnCluster
 from sim.processes.drills.kill_all import KillAllOptions, kill_all
 from sim.processes.drills.kill_random import KillRandomOptions, kill_random
 from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from sim.processes.drills.proxy_kill import ProxyFault, ProxyKillOptions, proxy_kill
+from sim.processes.drills.region_loss import RegionLossOptions, region_loss
 from sim.processes.drills.report import write_report
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
@@ -32,21 +33,28 @@ DRILLS = {
     "kill-all": "Kill all processes at once and restart them in random order, many times.",
     "kill-random": "Kill random storage nodes under load and restart them, many times.",
     "proxy-kill": "Kill or drain the proxy that owns a stream, under load, many times.",
+    "region-loss": "Kill a whole region under load, and start it again, some times.",
     "power-loss": "Drop what a storage node in this process has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
 }
 
 
 _DRILL_OF_OPTION = {
-    "times": ("kill-all", "proxy-kill"),
+    "times": ("kill-all", "proxy-kill", "region-loss"),
     "kills": ("kill-random",),
     "loops": ("power-loss",),
     "all_nodes": ("power-loss",),
     "fault": ("proxy-kill",),
-    "nodes_per_region": ("kill-all", "kill-random", "proxy-kill", "zombie-writer"),
+    "on_demo": ("proxy-kill", "region-loss"),
+    "nodes_per_region": (
+        "kill-all",
+        "kill-random",
+        "proxy-kill",
+        "region-loss",
+        "zombie-writer",
+    ),
 }
-_TIMES_DEFAULT = 10
-_TIMES_DEFAULT_PROXY = 20
+_TIMES_DEFAULT = {"kill-all": 10, "proxy-kill": 20, "region-loss": 3}
 _LOOPS_DEFAULT = 500
 _LOOPS_DEFAULT_ALL = 20
 
@@ -61,6 +69,7 @@ class DrillRun:
     loops: int | None
     all_nodes: bool
     fault: ProxyFault
+    on_demo: bool
     seed: int
     nodes_per_region: int
     data_dir: Path | None
@@ -93,8 +102,8 @@ def list_() -> None:
     "--times",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of times to kill all processes (kill-all) or the owner (proxy-kill)."
-    f" [default: {_TIMES_DEFAULT}; {_TIMES_DEFAULT_PROXY} for proxy-kill]",
+    help="Number of times to kill all processes (kill-all), the owner (proxy-kill) or a region"
+    " (region-loss). [default: 10, 20, 3]",
 )
 @click.option(
     "--kills",
@@ -120,6 +129,12 @@ def list_() -> None:
     default="kill",
     show_default=True,
     help="End of the proxy: SIGKILL, or a drain by SIGTERM (proxy-kill).",
+)
+@click.option(
+    "--on-demo",
+    is_flag=True,
+    help="Break the demo that was started last, or that of --data-dir, instead of a temporary"
+    " cluster (proxy-kill, region-loss).",
 )
 @click.option(
     "--seed",
@@ -160,6 +175,7 @@ def run(
     loops: int | None,
     all_nodes: bool,
     fault: ProxyFault,
+    on_demo: bool,
     seed: int,
     nodes_per_region: int,
     data_dir: Path | None,
@@ -167,8 +183,9 @@ def run(
 ) -> None:
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
-    DRILL is kill-all, kill-random, proxy-kill, power-loss or zombie-writer; "geolog drill ls"
-    describes them. power-loss starts no servers: its nodes run in this process, on real files.
+    DRILL is kill-all, kill-random, proxy-kill, region-loss, power-loss or zombie-writer:
+    "geolog drill ls" describes them. power-loss starts no servers: its nodes run in this
+    process, on real files.
 
     Exits with 10 if anything acknowledged was lost or changed.
     """
@@ -180,6 +197,7 @@ def run(
         loops=loops,
         all_nodes=all_nodes,
         fault=fault,
+        on_demo=on_demo,
         seed=seed,
         nodes_per_region=nodes_per_region,
         data_dir=data_dir,
@@ -201,9 +219,15 @@ def _check_options(context: click.Context, name: str) -> None:
         if is_given and name not in drills:
             flag = "--" + option.replace("_", "-")
             raise click.UsageError(f"{flag} applies to {', '.join(drills)}, not to {name}")
+    is_given = context.get_parameter_source("nodes_per_region") is ParameterSource.COMMANDLINE
+    if context.params["on_demo"] and is_given:
+        raise click.UsageError("--nodes-per-region is for a temporary cluster, not for a demo")
 
 
 async def _run(drill: DrillRun) -> Verdict:
+    if drill.on_demo:
+        demo = await DemoCluster.find(drill.data_dir or started_last())
+        return await _break_proxies(drill, demo)
     directory = (drill.data_dir or fresh_directory()).absolute()
     try:
         check_space(directory)
@@ -230,7 +254,7 @@ async def _lose_power(drill: DrillRun, directory: Path) -> Verdict:
 async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
     shape = ClusterShape(
         nodes_per_region=drill.nodes_per_region,
-        proxies_per_region=1 if drill.name == "proxy-kill" else 0,
+        proxies_per_region=1 if drill.name in ("proxy-kill", "region-loss") else 0,
     )
     with held_ports(shape.ports_count) as ports:
         plan = draw_plan(shape, cluster="drill", directory=directory, ports=ports)
@@ -243,20 +267,13 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
         case "kill-all":
             return await kill_all(
                 cluster,
-                KillAllOptions(times=drill.times or _TIMES_DEFAULT, seed=drill.seed),
-                tell,
-            )
-        case "proxy-kill":
-            return await proxy_kill(
-                OwnCluster(cluster),
-                ProxyKillOptions(
-                    times=drill.times or _TIMES_DEFAULT_PROXY,
-                    fault=drill.fault,
-                    seed=drill.seed,
+                KillAllOptions(
+                    times=drill.times or _TIMES_DEFAULT[drill.name], seed=drill.seed
                 ),
                 tell,
-                drill.timeline,
             )
+        case "proxy-kill" | "region-loss":
+            return await _break_proxies(drill, OwnCluster(cluster))
         case "kill-random":
             return await kill_random(
                 cluster,
@@ -268,3 +285,13 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
             return await zombie_writer(cluster, ZombieOptions(seed=drill.seed), tell)
         case other:
             raise AssertionError(other)
+
+
+async def _break_proxies(drill: DrillRun, cluster: DrilledCluster) -> Verdict:
+    """Run a drill on a cluster with proxies, which may be a demo."""
+    times = drill.times or _TIMES_DEFAULT[drill.name]
+    if drill.name == "proxy-kill":
+        kill = ProxyKillOptions(times=times, fault=drill.fault, seed=drill.seed)
+        return await proxy_kill(cluster, kill, tell, drill.timeline)
+    loss = RegionLossOptions(times=times, seed=drill.seed)
+    return await region_loss(cluster, loss, tell, drill.timeline)

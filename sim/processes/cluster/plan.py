@@ -22,6 +22,8 @@ ServerKind = Literal["wan", "zookeeper", "storage", "proxy"]
 
 REGIONS_DEFAULT = ("us-east", "eu-west", "ap-northeast")
 
+SETTINGS_NAME = "geolog.toml"
+
 DISK_BYTES_MIN = 1 << 30
 """Maximum disk space of a demo, which must be free when it starts."""
 
@@ -67,7 +69,7 @@ class ClusterPlan:
     @property
     def settings_file(self) -> Path:
         """The file to pass with `--config` in another terminal."""
-        return self.directory / "geolog.toml"
+        return self.directory / SETTINGS_NAME
 
     def of_kind(self, kind: ServerKind) -> tuple[ServerPlan, ...]:
         """The servers of one kind."""

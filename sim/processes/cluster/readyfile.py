@@ -53,14 +53,23 @@ def write_whole(path: Path, text: str) -> None:
 
 def _region(cluster: LocalCluster, region: str) -> dict[str, object]:
     servers = cluster.named(region)
+    proxies = [server for server in servers if server.plan.kind == "proxy"]
     storage = [server for server in servers if server.plan.kind == "storage"]
     zookeepers = [server for server in servers if server.plan.kind == "zookeeper"]
     return {
-        "proxies": [],
+        "proxies": [_proxy(server) for server in proxies],
         "storage": [_storage(server) for server in storage],
         "relays": [],
         "zookeeper": _process(zookeepers[0]) if zookeepers else None,
     }
+
+
+def _proxy(server: Server) -> dict[str, object]:
+    return {
+        "url": f"ws://{server.plan.address}",
+        "http": None,
+        "name": server.plan.name,
+    } | _process(server)
 
 
 def _storage(server: Server) -> dict[str, object]:

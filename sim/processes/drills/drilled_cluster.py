@@ -1,12 +1,20 @@
 """The cluster that a drill breaks: its addresses, its proxies, and ways to end them.
 
-`OwnCluster` is a cluster of the drill's own.
+`OwnCluster` is a cluster of the drill's own, `DemoCluster` a demo that runs already.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Literal, Protocol
 
+from geolog.client.connect import connect
+from geolog.client.log import Log
+from sim.processes.cluster.control import ask_control
 from sim.processes.cluster.local import LocalCluster
+from sim.processes.cluster.plan import SETTINGS_NAME
+from topology.errors import NotFoundError
 
 
 class DrilledCluster(Protocol):
@@ -88,3 +96,71 @@ class OwnCluster:
     async def start(self, target: str) -> None:
         """As of `DrilledCluster`."""
         await self._cluster.start(target)
+
+
+class DemoCluster:
+    """A demo of another process, which is asked to end and start its servers."""
+
+    def __init__(
+        self, directory: Path, settings: Mapping[str, str], servers: Sequence[Mapping[str, str]]
+    ) -> None:
+        self._directory = directory
+        self.zookeeper = settings["zookeeper"]
+        self.cluster = settings["cluster"]
+        self.gateway = settings.get("gateway")
+        regions = {each["name"]: each["location"].split("/")[1:2] for each in servers}
+        self.proxies = {
+            each["name"]: regions[each["name"]][0]
+            for each in servers
+            if each["kind"] == "proxy"
+        }
+        self.regions = tuple(
+            dict.fromkeys(name for names in regions.values() for name in names)
+        )
+
+    @classmethod
+    async def find(cls, directory: Path) -> "DemoCluster":
+        """The demo that runs in this directory. NotFoundError if none does, or no proxies."""
+        servers = await ask_control(directory, "ls", "all")
+        if not any(each["kind"] == "proxy" for each in servers):
+            raise NotFoundError(
+                f"the demo in {directory} has no write proxies: start one with "
+                "`geolog demo --stay --proxies-per-region 2`"
+            )
+        settings = tomllib.loads((directory / SETTINGS_NAME).read_text(encoding="utf-8"))
+        return cls(
+            directory, settings, [{name: str(each[name]) for name in each} for each in servers]
+        )
+
+    async def kill(self, target: str) -> None:
+        """As of `DrilledCluster`."""
+        await ask_control(self._directory, "kill", target)
+
+    async def stop(self, target: str) -> None:
+        """As of `DrilledCluster`."""
+        await ask_control(self._directory, "stop", target)
+
+    async def pause(self, target: str) -> None:
+        """As of `DrilledCluster`."""
+        await ask_control(self._directory, "pause", target)
+
+    async def resume(self, target: str) -> None:
+        """As of `DrilledCluster`."""
+        await ask_control(self._directory, "resume", target)
+
+    async def start(self, target: str) -> None:
+        """As of `DrilledCluster`."""
+        await ask_control(self._directory, "restart", target)
+
+
+def connect_in(
+    cluster: DrilledCluster, region: str, *, via: Literal["direct", "proxy"]
+) -> AbstractAsyncContextManager[Log]:
+    """The log as a client in this region sees it."""
+    return connect(
+        zookeeper=cluster.zookeeper,
+        cluster=cluster.cluster,
+        region=region,
+        gateway=cluster.gateway,
+        via=via,
+    )

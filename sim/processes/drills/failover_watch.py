@@ -60,6 +60,40 @@ class Detection:
             self.is_seen.set()
 
 
+@attrs.frozen(kw_only=True)
+class OutageParts:
+    """The longest outage of any writer after the loss of an owner, and its parts."""
+
+    outage_s: float
+    detection_s: float
+    writes_count: int
+    """Metadata writes of the takeover."""
+    write_s: float
+    """Time of one."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.outage_s:.2f} s: detection {self.detection_s:.2f} s, {self.writes_count}"
+            f" metadata writes of {1e3 * self.write_s:.1f} ms, round trips"
+            f" {self.round_trips_s:.2f} s"
+        )
+
+    @property
+    def round_trips_s(self) -> float:
+        """The rest: fence, recovery, reads, and back-off of the clients."""
+        return self.outage_s - self.detection_s - self.writes_count * self.write_s
+
+    def figures(self) -> dict[str, float]:
+        """Row of a verdict."""
+        return {
+            "outage_s_max": self.outage_s,
+            "detection_s": self.detection_s,
+            "metadata_writes": self.writes_count,
+            "metadata_write_s": self.write_s,
+            "round_trips_s": self.round_trips_s,
+        }
+
+
 class FailoverWatch:
     """Watches one partition. Opened by `find_partition`."""
 

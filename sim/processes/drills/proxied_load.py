@@ -10,8 +10,7 @@ from itertools import pairwise
 import attrs
 import trio
 
-from geolog.client.connect import connect
-from sim.processes.drills.drilled_cluster import DrilledCluster
+from sim.processes.drills.drilled_cluster import DrilledCluster, connect_in
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.writer_process import Acknowledged
 from topology.errors import GeologError, OutcomeUnknownError, UnavailableError
@@ -57,7 +56,7 @@ class ProxiedWriter:
 
 
 class ProxiedLoad:
-    """All writers of one drill. `run` lets them write until it is cancelled.
+    """All writers of one drill. `run` lets them write until `end`.
 
     Named writers send again what was not answered; the others are told that its outcome is
     unknown, and go on with the next record.
@@ -65,19 +64,20 @@ class ProxiedLoad:
 
     def __init__(
         self,
-        site: DrilledCluster,
+        cluster: DrilledCluster,
         stream: str,
         timeline: Timeline,
         *,
         writers_count: int,
         is_named: bool = True,
     ) -> None:
-        self._site = site
+        self._cluster = cluster
         self._stream = stream
         self._timeline = timeline
         self._is_named = is_named
+        self._scope = trio.CancelScope()
         self.writers = [
-            ProxiedWriter(number, site.regions[number % len(site.regions)])
+            ProxiedWriter(number, cluster.regions[number % len(cluster.regions)])
             for number in range(writers_count)
         ]
 
@@ -90,10 +90,15 @@ class ProxiedLoad:
         return sum(len(writer.acknowledged) for writer in self.writers)
 
     async def run(self) -> None:
-        """Write until cancelled, or until every writer has failed."""
-        async with trio.open_nursery() as nursery:
-            for writer in self.writers:
-                nursery.start_soon(self._write, writer)
+        """Write until `end`, or until every writer has failed."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                for writer in self.writers:
+                    nursery.start_soon(self._write, writer)
+
+    def end(self) -> None:
+        """Stop all writers."""
+        self._scope.cancel(reason="enough")
 
     async def wait_answers(self, since_s: float) -> None:
         """Wait until each writer has the answer to a record sent after this time."""
@@ -124,16 +129,10 @@ class ProxiedLoad:
 
     async def _write(self, writer: ProxiedWriter) -> None:
         """Append one record after the other; note an error that ends this."""
-        site, name = self._site, f"writer-{writer.number}" if self._is_named else None
+        name = f"writer-{writer.number}" if self._is_named else None
         try:
             async with (
-                connect(
-                    zookeeper=site.zookeeper,
-                    cluster=site.cluster,
-                    region=writer.region,
-                    gateway=site.gateway,
-                    via="proxy",
-                ) as log,
+                connect_in(self._cluster, writer.region, via="proxy") as log,
                 log.open_writer(self._stream, writer_id=name) as opened,
             ):
                 while True:

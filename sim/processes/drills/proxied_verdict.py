@@ -9,32 +9,9 @@ from collections.abc import Sequence
 
 import attrs
 
-from geolog.client.log import Log
-from sim.processes.drills.proxied_load import ProxiedLoad, ProxiedWriter
-from sim.processes.drills.timeline import Timeline
+from sim.processes.drills.fault_span import FaultSpan
+from sim.processes.drills.proxied_drill import ProxiedDrill
 from sim.processes.drills.verdict import RegionFigures, audit_stream
-
-
-@attrs.frozen
-class FaultSpan:
-    """A fault, from when it was caused until it no longer mattered."""
-
-    begin_s: float
-    end_s: float
-
-    def pause(self, writer: ProxiedWriter) -> tuple[float, float]:
-        """The writer's longest pause between two answers meanwhile."""
-        pauses = writer.pauses(self.begin_s, self.end_s)
-        return max(pauses, key=lambda pause: pause[1] - pause[0])
-
-    def outage_s(self, writer: ProxiedWriter) -> float:
-        """Time from the fault until the writer's longest pause was over."""
-        return self.pause(writer)[1] - self.begin_s
-
-    def pause_s(self, writer: ProxiedWriter) -> float:
-        """The length of the writer's longest pause."""
-        begin_s, end_s = self.pause(writer)
-        return end_s - begin_s
 
 
 @attrs.frozen(kw_only=True)
@@ -47,10 +24,9 @@ class ProxiedVerdict:
     regions: list[RegionFigures]
 
 
-async def judge(
-    log: Log, stream: str, load: ProxiedLoad, spans: Sequence[FaultSpan], timeline: Timeline
-) -> ProxiedVerdict:
+async def judge(drill: ProxiedDrill) -> ProxiedVerdict:
     """Read everything back, and compare."""
+    log, stream, load, spans = drill.log, drill.stream, drill.load, drill.spans
     acknowledged = [one for writer in load.writers for one in writer.acknowledged]
     appended = {value for writer in load.writers for value in writer.appended}
     audit = await audit_stream(log, stream, acknowledged, appended)
@@ -66,7 +42,7 @@ async def judge(
         for one, answered_s in zip(writer.acknowledged, writer.answered_s, strict=True)
         if one.dlsn not in found
     ]
-    outages_s = [span.outage_s(writer) for span in spans for writer in load.writers]
+    outages_s = [outage_s for span in spans for outage_s in drill.outages_s(span)]
     return ProxiedVerdict(
         problems=problems,
         counts={
@@ -77,7 +53,7 @@ async def judge(
         },
         figures={"rpo_s": _rpo_s(lost_s, spans), "rto_s": max(outages_s)},
         regions=[
-            _region_figures(region, load, spans, timeline)
+            _region_figures(drill, region)
             for region in sorted({writer.region for writer in load.writers})
         ],
     )
@@ -97,17 +73,15 @@ def _rpo_s(lost_s: Sequence[float], spans: Sequence[FaultSpan]) -> float:
     return max(ages_s, default=0.0)
 
 
-def _region_figures(
-    region: str, load: ProxiedLoad, spans: Sequence[FaultSpan], timeline: Timeline
-) -> RegionFigures:
+def _region_figures(drill: ProxiedDrill, region: str) -> RegionFigures:
     latencies_s = [
         latency_s
-        for writer in load.writers
-        for span in spans
+        for writer in drill.load.writers
+        for span in drill.spans
         if writer.region == region
         for latency_s in writer.latencies(span.begin_s, span.end_s)
     ]
-    lengths_s = [pause.length_s for pause in timeline.unavailable().get(region, [])]
+    lengths_s = [pause.length_s for pause in drill.timeline.unavailable().get(region, [])]
     return RegionFigures(
         region=region,
         unavailable_s=sum(lengths_s),
