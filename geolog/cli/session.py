@@ -12,6 +12,7 @@ from geolog.cli.settings.sources import PLACEMENT, configured
 from geolog.cli.standing import check_standing
 from geolog.client.connect import connect
 from geolog.client.log import Log, LogConfig
+from geolog.client.proxies.proxies import Via
 from geolog.ledger.nodes.node_pool import PoolConfig
 from geolog.ledger.nodes.placement_config import PlacementConfig
 from geolog.metadata.reachability import reach_of
@@ -42,8 +43,10 @@ def ask(question: Callable[[Log], Awaitable[Answer]], *, minds_region: bool = Fa
 
 
 @asynccontextmanager
-async def open_log(invocation: Invocation, *, minds_region: bool = False) -> AsyncIterator[Log]:
-    """Open the log that the settings name.
+async def open_log(
+    invocation: Invocation, *, minds_region: bool = False, via: Via | None = None
+) -> AsyncIterator[Log]:
+    """Open the log that the settings name. via: as of `connect`.
 
     NotFoundError if there is no such cluster or, with `minds_region`, no such region.
     """
@@ -54,6 +57,7 @@ async def open_log(invocation: Invocation, *, minds_region: bool = False) -> Asy
         cluster=config.cluster,
         region=config.region,
         gateway=config.gateway,
+        via=via,
         zookeeper_regions=_listed(config.zookeeper_regions),
         config=LogConfig(pool=PoolConfig(placement=placement)),
     ) as log:

@@ -1,13 +1,23 @@
 """The benchmarks run, for a bounded time, and give each figure a name, a unit and a floor."""
 
 import json
+from typing import TypedDict
 
 import pytest
 
 from tests.system.demo_process import geolog
 
 
-def figures_of(*arguments: str) -> dict[str, dict[str, object]]:
+class Figure(TypedDict):
+    """A figure as JSON, without the fields that no test reads."""
+
+    value: float
+    unit: str
+    floor: float
+    ratio: float
+
+
+def figures_of(*arguments: str) -> dict[str, Figure]:
     done = geolog("bench", *arguments, "-o", "json")
     assert done.returncode == 0, done.stderr.decode()
     document = json.loads(done.stdout)
@@ -41,11 +51,21 @@ def test_one_of_many_interleaved_ledgers_is_read() -> None:
 
 def test_many_ledgers_are_appended_to_at_once() -> None:
     figures = figures_of(
-        "append", "--ledgers", "3", "--record-size", "1KiB", "--duration", "300ms"
+        *("append", "--ledgers", "3", "--record-size", "1KiB"),
+        *("--duration", "300ms", "--via", "proxy"),
     )
 
     assert figures["1KiB throughput"]["ratio"]
     assert "1KiB one at a time p50" not in figures
+    direct, hop, proxied = (
+        figures[f"1KiB {way}throughput"]["value"]
+        for way in ("", "WebSocket hop ", "via proxy ")
+    )
+    floor = figures["1KiB via proxy throughput"]["floor"]
+    assert floor == pytest.approx(1 / (1 / direct + 1 / hop), rel=0.01)
+    assert figures["1KiB via proxy throughput"]["ratio"] == pytest.approx(
+        proxied / floor, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(

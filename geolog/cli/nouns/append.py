@@ -20,6 +20,7 @@ from geolog.cli.terminal.output import print_json, show
 from geolog.cli.terminal.progress import Progress
 from geolog.cli.terminal.record_formats import FORMATS, Format, parser_of
 from geolog.cli.terminal.standard_input import StandardInput
+from geolog.client.proxies.proxies import Via
 from geolog.client.writing.pipeline import AnsweredRun, Pipeline
 from geolog.wire.session.messages import RecordContent
 from topology.errors import GeologError
@@ -40,6 +41,7 @@ class AppendOptions:
     key_separator: str | None
     is_progress_shown: bool
     ack: AckChoice
+    via: Via | None
     writer_id: str | None
     first_seq: int
     expect_sequence: int | None
@@ -77,6 +79,12 @@ class AppendOptions:
     " once they have it on disk (durable).",
 )
 @click.option(
+    "--via",
+    type=click.Choice(get_args(Via)),
+    help="Write through write proxies (proxy), or own the stream and write to storage nodes"
+    " from this process (direct). [default: proxy if one is up]",
+)
+@click.option(
     "--progress", is_flag=True, help="Show progress even if stderr is not a terminal."
 )
 @click.option(
@@ -107,6 +115,7 @@ def command(
     format_: Format,
     key_separator: str | None,
     ack: AckChoice,
+    via: Via | None,
     progress: bool,
     writer: str | None,
     first_seq: int,
@@ -140,6 +149,7 @@ def command(
         key_separator=key_separator,
         is_progress_shown=progress,
         ack=ack,
+        via=via,
         writer_id=writer,
         first_seq=first_seq,
         expect_sequence=expect_sequence,
@@ -197,7 +207,7 @@ async def _pump(
     progress: Progress,
 ) -> None:
     async with (
-        open_log(invocation, minds_region=True) as log,
+        open_log(invocation, minds_region=True, via=options.via) as log,
         opened_with_progress(
             log.open_writer(
                 options.stream,

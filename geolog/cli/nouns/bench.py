@@ -4,7 +4,7 @@ import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import attrs
 import click
@@ -16,6 +16,7 @@ from geolog.cli.settings.quantities import format_bytes, parse_bytes, parse_seco
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
 from geolog.cli.terminal.progress import Progress
+from geolog.client.proxies.proxies import Via
 from geolog.wire.limits import RECORD_BYTES_MAX
 from sim.processes.bench.append import Load, measure_append
 from sim.processes.bench.figures import Figure
@@ -43,6 +44,7 @@ class BenchOptions:
     duration_s: float
     in_flight_bytes: int
     is_one_at_a_time_too: bool
+    is_proxied: bool
     ledgers_count: int
     data_dir: Path | None
     seed: int
@@ -136,6 +138,14 @@ def command() -> None:
     metavar="N",
     help="Write N streams at once, one ledger each.",
 )
+@click.option(
+    "--via",
+    type=click.Choice(get_args(Via)),
+    default="direct",
+    show_default=True,
+    help="Writers own their streams (direct), or also measure writers that go through write"
+    " proxies, and the WebSocket hop to a proxy alone (proxy).",
+)
 @_data_dir
 @_seed
 def append(
@@ -145,6 +155,7 @@ def append(
     in_flight: int,
     single: bool,
     ledgers: int,
+    via: Via,
     data_dir: Path | None,
     seed: int,
 ) -> None:
@@ -164,6 +175,7 @@ def append(
         in_flight_bytes=in_flight,
         is_one_at_a_time_too=single and ledgers == 1,
         ledgers_count=ledgers,
+        is_proxied=via == "proxy",
         data_dir=data_dir,
         seed=seed,
     )
@@ -316,6 +328,7 @@ async def _measure_append(options: BenchOptions) -> list[Figure]:
 
     wanted = SiteWanted(
         streams_count=options.ledgers_count,
+        is_proxied=options.is_proxied,
         data_dir=options.data_dir,
         needed_bytes=_disk_bytes(options),
     )
@@ -357,7 +370,9 @@ async def _measure_tail(options: TailOptions) -> list[Figure]:
 
 def _disk_bytes(options: BenchOptions) -> int:
     """Disk space the nodes may need: what a fast disk can take in that time."""
-    return round(_DISK_BYTES_PER_S * options.duration_s * (len(options.record_sizes) + 1))
+    ways_count = 2 if options.is_proxied else 1
+    loads_count = len(options.record_sizes) + 1
+    return round(_DISK_BYTES_PER_S * options.duration_s * loads_count * ways_count)
 
 
 def _loads(options: BenchOptions) -> list[Load]:

@@ -99,6 +99,10 @@ class BatchSink(Protocol):
         ...
 
 
+BATCH_BYTES = 256 << 10
+"""A batch is sealed at this size."""
+
+
 @attrs.frozen(kw_only=True)
 class WriterConfig:
     """How records are batched, and how many may be in flight."""
@@ -106,7 +110,7 @@ class WriterConfig:
     linger_s: float = 0.001
     """Longest time that a batch waits for more records while others are in flight."""
 
-    batch_bytes: int = 256 * 1024
+    batch_bytes: int = BATCH_BYTES
     """Seal a batch at this size. Larger batches cost less per record and wait longer."""
 
     in_flight_bytes: int = 32 * 1024 * 1024

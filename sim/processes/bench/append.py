@@ -13,10 +13,13 @@ from pathlib import Path
 import attrs
 import trio
 
+from geolog.client.log import Log
+from geolog.client.writing.partition_batcher import BATCH_BYTES
 from geolog.client.writing.pipeline import Pipeline
 from geolog.client.writing.writer import Writer
 from sim.processes.bench.figures import Figure, LatencyHistogram, figure
 from sim.processes.bench.floor import LATENCY_WRITE_BYTES, Floor, measure_floor
+from sim.processes.bench.hop import measure_hop, measure_round_trip
 from sim.processes.bench.site import Site, open_writers
 from sim.studies.node_status import group_writes
 
@@ -66,12 +69,16 @@ class Run:
 
 
 async def run_load(
-    site: Site, load: Load, *, duration_s: float, payloads: Sequence[bytes]
+    site: Site,
+    load: Load,
+    log: Log,
+    streams: Sequence[str],
+    *,
+    duration_s: float,
+    payloads: Sequence[bytes],
 ) -> Run:
-    """Append for `duration_s` after a warm-up."""
-    async with open_writers(
-        site.log, site.streams, in_flight_bytes=load.in_flight_bytes
-    ) as writers:
+    """Append for `duration_s` after a warm-up, with writers of `log`."""
+    async with open_writers(log, streams, in_flight_bytes=load.in_flight_bytes) as writers:
         drive = _one_at_a_time if load.is_one_at_a_time else _many_in_flight
         await _drive_all(drive, writers, payloads, WARM_UP_S, LatencyHistogram())
         for writer in writers:
@@ -104,7 +111,9 @@ async def measure_append(
     for load in loads:
         tell(f"{load.name}: appending for {duration_s:.0f} s")
         payloads = payloads_of(load.record_bytes, _POOL_BYTES)
-        run = await run_load(site, load, duration_s=duration_s, payloads=payloads)
+        run = await run_load(
+            site, load, site.log, site.streams, duration_s=duration_s, payloads=payloads
+        )
         size = LATENCY_WRITE_BYTES if load.is_one_at_a_time else run.group_bytes
         processes = 1 if load.is_one_at_a_time else len(site.nodes)
         tell(
@@ -112,7 +121,58 @@ async def measure_append(
         )
         floor = await _best_floor(site.directory, write_bytes=size, processes_count=processes)
         figures += _figures(site, run, floor)
+        if site.proxied is not None:
+            tell(f"{load.name}: appending through a proxy for {duration_s:.0f} s")
+            proxied = await run_load(
+                site,
+                load,
+                site.proxied,
+                site.proxied_streams,
+                duration_s=duration_s,
+                payloads=payloads,
+            )
+            tell(f"{load.name}: measuring the WebSocket hop alone")
+            figures += await _proxied_figures(run, proxied)
     return figures
+
+
+async def _proxied_figures(direct: Run, proxied: Run) -> list[Figure]:
+    """Figures of the way through a proxy, next to the direct one and the hop alone.
+
+    A batch takes the hop and then the direct way, on the same cores: the floor of the
+    throughput is as if it took both one after the other.
+    """
+    load, name = proxied.load, f"{proxied.load.name} via proxy"
+    rate = figure(f"{name} rate", proxied.records_count / proxied.took_s, "records/s")
+    if load.is_one_at_a_time:
+        hop_ms = 1e3 * await measure_round_trip(
+            message_bytes=load.record_bytes, duration_s=FLOOR_S
+        )
+        direct_ms = direct.latencies.milliseconds(50)
+        return [
+            rate,
+            figure(f"{load.name} WebSocket hop p50", hop_ms, "ms"),
+            *proxied.latencies.figures(
+                name, p50_floor_ms=direct_ms + hop_ms, p50_goal=f"<= {direct_ms + 1:.3g} ms"
+            ),
+        ]
+    hop = await measure_hop(
+        message_bytes=BATCH_BYTES, in_flight_bytes=load.in_flight_bytes, duration_s=FLOOR_S
+    )
+    floor = 1 / (1 / direct.bytes_per_s + 1 / hop)
+    goal = None if load.floor_share_goal is None else ">= 0.8 of the floor"
+    return [
+        rate,
+        figure(f"{load.name} WebSocket hop throughput", hop / 1e6, "MB/s"),
+        figure(
+            f"{name} throughput",
+            proxied.bytes_per_s / 1e6,
+            "MB/s",
+            floor=floor / 1e6,
+            goal=goal,
+        ),
+        *proxied.latencies.figures(name),
+    ]
 
 
 async def _best_floor(directory: Path, *, write_bytes: int, processes_count: int) -> Floor:

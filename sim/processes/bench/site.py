@@ -18,6 +18,7 @@ class Site:
     """Everything that a benchmark runs on."""
 
     log: Log
+    """Its writers own their streams."""
     cluster: str
     zookeeper: str
     gateway: Address | None = None
@@ -25,6 +26,9 @@ class Site:
     region: str | None
     """Region of the benchmark: of its writers and its readers."""
     streams: Sequence[str]
+    proxied: Log | None = None
+    """Its writers go through write proxies; None if that is not measured."""
+    proxied_streams: Sequence[str] = ()
     write_quorum: int
     nodes: Sequence[Address]
     directory: Path
