@@ -163,6 +163,16 @@ class ClusterPaths:
         return f"{self.offers}/{offer_id}"
 
     @property
+    def early_takeovers(self) -> str:
+        """Parent of the permits of proxies to take partitions before a session has ended."""
+        return f"{self.root}/early-takeovers"
+
+    def early_takeover(self, name: PartitionName) -> str:
+        """The ephemeral permit for one partition."""
+        stream = f"{name.stream.namespace}:{name.stream.name}"
+        return f"{self.early_takeovers}/{stream}:{name.number}:{name.life}"
+
+    @property
     def streams(self) -> str:
         """Parent of the namespaces."""
         return f"{self.root}/streams"

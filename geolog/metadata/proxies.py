@@ -1,6 +1,7 @@
 """The write proxies of a cluster in metadata: those that are up."""
 
 import attrs
+import trio
 
 from geolog.metadata.documents import open_document
 from geolog.metadata.find_all import find_all
@@ -47,13 +48,19 @@ def region_of_proxy(owner: str) -> str | None:
     return region
 
 
-async def list_live_proxies(metadata: Metadata, cluster: str) -> list[ProxyRecord]:
-    """The proxies that are up, ordered by id."""
+async def list_live_proxies(
+    metadata: Metadata, cluster: str, *, changed: trio.Event | None = None
+) -> list[ProxyRecord]:
+    """The proxies that are up, ordered by id.
+
+    `changed` is set once, after one comes or goes.
+    """
     parent = ClusterPaths(cluster).proxies_live
     try:
-        paths = [f"{parent}/{name}" for name in await metadata.children(parent)]
+        names = await metadata.children(parent, changed=changed)
     except NoNodeError:
         return []
+    paths = [f"{parent}/{name}" for name in names]
     records = [
         open_document(one.data, ProxyRecord, path=path)
         for path, one in zip(paths, await find_all(metadata, paths), strict=True)

@@ -81,6 +81,13 @@ class WebSocket:
         except trio_websocket.ConnectionClosed as error:
             raise _closed(error) from error
 
+    async def ping(self) -> None:
+        """Wait until the other side has answered a ping. SocketClosedError."""
+        try:
+            await self._connection.ping()
+        except trio_websocket.ConnectionClosed as error:
+            raise _closed(error) from error
+
     async def close(self, close_code: int, reason: str = "") -> None:
         """Say why, and close; later calls do nothing."""
         with trio.move_on_after(HANDSHAKE_S):

@@ -43,6 +43,10 @@ class ProxyConfig:
     idle_release_s: float = 600.0
     """Give up a partition that nobody has appended to for this long."""
 
+    early_takeover_pause_s: float = 30.0
+    """Take a partition from a proxy that looks dead, while ZooKeeper still shows it, at most
+    once in this time; otherwise wait until that proxy's ZooKeeper session is over."""
+
     def __attrs_post_init__(self) -> None:
         if self.frame_bytes_max < RECORD_BYTES_MAX:
             raise InvalidConfigError(
@@ -54,6 +58,7 @@ class ProxyConfig:
             "credit_bytes",
             "in_flight_bytes_max",
             "idle_release_s",
+            "early_takeover_pause_s",
         ):
             if getattr(self, name) <= 0:
                 raise InvalidConfigError(f"{name} is {getattr(self, name)}; it must be > 0")

@@ -1,6 +1,6 @@
 """The partitions that a proxy owns: taken at the first append, given up when long idle.
 
-Rules: PROTOCOL S24 and S25.
+Rules: PROTOCOL S24, S25 and S26.
 """
 
 import logging
@@ -25,6 +25,8 @@ from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.owner_balance import OwnerCandidate, ranking
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.transport.seam import Address
+from regions.proxy.early_takeovers import EarlyTakeovers
+from regions.proxy.peers import Peers
 from regions.proxy.protocol.ownership import (
     AtProxy,
     Here,
@@ -82,6 +84,8 @@ class HeldPartitions:
         cluster: str,
         region: str,
         opener: PartitionOpener,
+        peers: Peers,
+        early: EarlyTakeovers,
         idle_release_s: float,
         nursery: trio.Nursery,
     ) -> None:
@@ -91,6 +95,8 @@ class HeldPartitions:
         self._owners = opener.upkeep.partitions.owners
         self._offers = opener.upkeep.partitions.offers
         self._opener = opener
+        self._peers = peers
+        self._early = early
         self._idle_release_s = idle_release_s
         self._nursery = nursery
         self._held: dict[PartitionName, _Held] = {}
@@ -127,16 +133,26 @@ class HeldPartitions:
     async def _find_or_open(
         self, stream: StreamRecord, name: PartitionName, avoid: Collection[str]
     ) -> _Held:
-        held = self._held.get(name)
-        if held is None or not held.is_usable:
-            await self.check_place(name, avoid=avoid)
-            held = self._held.get(name)  # Another session may have been faster.
-        if held is None or not held.is_usable:
+        held = self._usable(name)
+        if held is None:
+            here = await self.check_place(name, avoid=avoid)
+            may_take = not here.is_early or await self._early.ask(name)
+            held = self._usable(name)  # Another session may have been faster.
+            if held is None and not may_take:
+                raise UnavailableError(
+                    f"the owner of {name} does not answer; wait until its ZooKeeper session is"
+                    " over, because the partition was taken early just before"
+                )
+        if held is None:
             held = self._held[name] = _Held(stream, name)
             self._nursery.start_soon(self._hold, held, name=f"owner of {name}")
         return held
 
-    async def check_place(self, name: PartitionName, *, avoid: Collection[str] = ()) -> None:
+    def _usable(self, name: PartitionName) -> _Held | None:
+        held = self._held.get(name)
+        return held if held is not None and held.is_usable else None
+
+    async def check_place(self, name: PartitionName, *, avoid: Collection[str] = ()) -> Here:
         """Raise the error of appends that are not for this proxy."""
         owner = (await self._owners.read_latest(name)).record
         proxies = {
@@ -154,11 +170,12 @@ class HeldPartitions:
             region=self._region,
             listed=list(map(_candidate, proxies.values())),
             avoided=[one.owner for one in proxies.values() if str(one.address) in avoid],
+            suspected=self._peers.suspected,
         )
         place = place_of_appends(str(name), last, seen)
         match place:
             case Here():
-                return
+                return place
             case AtProxy(process):
                 proxy = proxies[process]
                 raise MovedError(name, proxy.proxy_id, proxy.address)

@@ -13,9 +13,11 @@ from geolog.metadata.proxies import ProxyRecord, owner_name
 from geolog.metadata.seam import Metadata
 from geolog.transport.seam import Address, Listener, Transport
 from regions.proxy.config import ProxyConfig
+from regions.proxy.early_takeovers import EarlyTakeovers
 from regions.proxy.endpoint import Endpoint
 from regions.proxy.held_partitions import HeldPartitions
 from regions.proxy.in_flight_bytes import InFlightBytes
+from regions.proxy.peers import Peers
 from regions.proxy.registration import ProxyRegistration
 from regions.proxy.session_host import SessionHost
 
@@ -32,6 +34,8 @@ class WriteProxy:
     endpoint: Endpoint
     held: HeldPartitions
     in_flight: InFlightBytes
+    peers: Peers
+    early: EarlyTakeovers
 
 
 @attrs.frozen(kw_only=True)
@@ -118,11 +122,22 @@ async def _serve_at(
         open_background() as partitions,
         open_background() as nursery,
     ):
+        peers = Peers(
+            metadata=seams.metadata, cluster=seams.cluster, transport=seams.transport, here=who
+        )
+        early = EarlyTakeovers(
+            seams.metadata,
+            seams.cluster,
+            pause_s=config.early_takeover_pause_s,
+            nursery=nursery,
+        )
         held = HeldPartitions(
             metadata=seams.metadata,
             cluster=seams.cluster,
             region=config.region,
             opener=log.partition_opener,
+            peers=peers,
+            early=early,
             idle_release_s=config.idle_release_s,
             nursery=partitions,
         )
@@ -140,9 +155,12 @@ async def _serve_at(
         nursery.start_soon(endpoint.run)
         nursery.start_soon(held.run_release)
         await registration.is_registered.wait()
+        nursery.start_soon(peers.run)
         async with log.partition_opener.open_offer():
             scope.shield = True
-            task_status.started(WriteProxy(proxy_id, address, endpoint, held, host.in_flight))
+            task_status.started(
+                WriteProxy(proxy_id, address, endpoint, held, host.in_flight, peers, early)
+            )
             await to_end.wait()
         with trio.move_on_after(_DRAIN_S):
             await registration.leave()

@@ -255,6 +255,8 @@ async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
     shape = ClusterShape(
         nodes_per_region=drill.nodes_per_region,
         proxies_per_region=1 if drill.name in ("proxy-kill", "region-loss") else 0,
+        # Else all kills within 30 s of the first wait for the end of a session.
+        proxy_options=("--early-takeover-pause", "100ms"),
     )
     with held_ports(shape.ports_count) as ports:
         plan = draw_plan(shape, cluster="drill", directory=directory, ports=ports)

@@ -14,7 +14,11 @@ client is only ever sent to a proxy that ranks higher than the one that sends it
 an end, even if no two proxies see the same ones. Only a proxy that is not listed, because it is
 leaving, sends clients down.
 
-Rules: PROTOCOL S24 and S25.
+An owner that its peers take for dead counts as such, although metadata still shows it. So does
+an earlier process of this proxy's own name: it ended before this one began. Such a takeover is
+early, and needs a permit, because the guess may be wrong.
+
+Rules: PROTOCOL S24, S25 and S26.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,6 +32,9 @@ from geolog.protocol.stream_state import OwnerRecord
 @attrs.frozen
 class Here:
     """This proxy takes appends, and the partition if it does not own it yet."""
+
+    is_early: bool = False
+    """Whether metadata still shows the owner from which it takes the partition."""
 
 
 @attrs.frozen
@@ -75,6 +82,8 @@ class ProxiesSeen:
     """All that are listed in metadata; this one, too, unless it is leaving."""
     avoided: Collection[str] = ()
     """Those that the client could not use just now."""
+    suspected: Collection[str] = ()
+    """Those that this proxy takes for dead."""
 
 
 def place_of_appends(partition: str, owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
@@ -82,11 +91,18 @@ def place_of_appends(partition: str, owner: LastOwner, seen: ProxiesSeen) -> Pla
     if owner.is_alive:
         if owner.record.presence == seen.presence:
             return Here()
-        if any(one.process == owner.record.owner for one in seen.listed):
-            return AtProxy(owner.record.owner)
-        return NowhereYet() if owner.is_proxy else Nowhere()
+        if owner.record.owner == seen.here:
+            return Here(is_early=True)
+        if owner.record.owner not in seen.suspected:
+            return _place_of_live(owner, seen)
     best = _best_taker(partition, owner, seen)
-    return Here() if best in (None, seen.here) else AtProxy(best)
+    return Here(is_early=owner.is_alive) if best in (None, seen.here) else AtProxy(best)
+
+
+def _place_of_live(owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
+    if any(one.process == owner.record.owner for one in seen.listed):
+        return AtProxy(owner.record.owner)
+    return NowhereYet() if owner.is_proxy else Nowhere()
 
 
 def _best_taker(partition: str, owner: LastOwner, seen: ProxiesSeen) -> str | None:
@@ -95,6 +111,7 @@ def _best_taker(partition: str, owner: LastOwner, seen: ProxiesSeen) -> str | No
     usable = [
         one
         for one in seen.listed
-        if one.process == seen.here or one.process not in seen.avoided
+        if one.process == seen.here
+        or (one.process not in seen.avoided and one.process not in seen.suspected)
     ]
     return next(iter(ranking(partition, home, usable)), None)

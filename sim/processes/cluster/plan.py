@@ -106,6 +106,8 @@ class ClusterShape:
     """The links to emulate between the regions; None for direct loopback connections."""
     storage_options: tuple[str, ...] = ("--journal-file-bytes", "8MiB")
     """Passed to each storage node. Small journal files free disk space sooner."""
+    proxy_options: tuple[str, ...] = ()
+    """Passed to each write proxy."""
 
     def __attrs_post_init__(self) -> None:
         if not self.regions or len(set(self.regions)) != len(self.regions):
@@ -182,7 +184,7 @@ def draw_plan(
         _zookeeper(directory, voter, peers_of(voter, voters, passages)) for voter in voters
     ]
     servers += [_storage(directory, *node, [*shape.storage_options, *common]) for node in nodes]
-    servers += [_proxy(directory, *each, common) for each in proxies]
+    servers += [_proxy(directory, *each, [*shape.proxy_options, *common]) for each in proxies]
     return ClusterPlan(
         cluster=cluster,
         directory=directory,

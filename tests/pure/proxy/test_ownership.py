@@ -52,14 +52,18 @@ def clusters(draw: st.DrawFn, *, all_see_the_same: bool = False) -> Cluster:
     some = st.lists(st.sampled_from([one.process for one in running]), unique=True)
     avoided = draw(some)
     views = {}
+    suspected = draw(some)
     for here in running:
         hidden = [] if all_see_the_same else draw(some)
+        if not all_see_the_same:
+            suspected = draw(some)
         views[here.process] = ProxiesSeen(
             here=here.process,
             presence=f"/{here.process}",
             region=here.region,
             listed=[one for one in running if one is here or one.process not in hidden],
             avoided=avoided,
+            suspected=[one for one in suspected if one != here.process],
         )
     return Cluster(running, views)
 
@@ -92,24 +96,16 @@ def test_redirects_end_whatever_each_proxy_sees(cluster: Cluster, owner: LastOwn
 def test_proxies_that_see_the_same_agree_after_one_redirect(
     cluster: Cluster, owner: LastOwner
 ) -> None:
-    avoided = next(iter(cluster.views.values())).avoided
-    best = [
-        process
-        for process in ranking(PARTITION, owner.region, cluster.running)
-        if process not in avoided
-    ]
-    for one in cluster.running:
+    passed_over = {one for seen in cluster.views.values() for one in _passed_over(seen)}
+    useful = [one for one in cluster.running if one.process not in passed_over]
+    for one in useful:
         asked = followed(owner, cluster, one.process)
         assert len(asked) <= 2
-        if one.process not in avoided and not _is_alone_at_home(cluster, owner):
-            assert asked[-1] == (best or [one.process])[0]
+        assert asked[-1] == ranking(PARTITION, owner.region, useful)[0]
 
 
-def _is_alone_at_home(cluster: Cluster, owner: LastOwner) -> bool:
-    """Whether all proxies of the home region are avoided, so that others come next."""
-    avoided = next(iter(cluster.views.values())).avoided
-    at_home = [one for one in cluster.running if one.region == owner.region]
-    return all(one.process in avoided for one in at_home)
+def _passed_over(seen: ProxiesSeen) -> set[str]:
+    return {*seen.avoided, *seen.suspected}
 
 
 def naive_place(owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
@@ -119,7 +115,9 @@ def naive_place(owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
     if owner.is_alive and not owner.is_proxy:
         return Nowhere()
     names = [one.process for one in seen.listed]
-    if owner.is_alive:
+    if owner.is_alive and owner.record.owner == seen.here:
+        return Here(is_early=True)
+    if owner.is_alive and owner.record.owner not in seen.suspected:
         listed = owner.record.owner in names
         return AtProxy(owner.record.owner) if listed else NowhereYet()
     home = seen.region
@@ -128,12 +126,12 @@ def naive_place(owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
     asked = [
         one
         for one in seen.listed
-        if one.process not in seen.avoided or one.process == seen.here
+        if one.process not in _passed_over(seen) or one.process == seen.here
     ]
     near = [one for one in asked if one.region == home]
     order = ranking(PARTITION, None, near or asked)
     if not order or order[0] == seen.here:
-        return Here()
+        return Here(is_early=owner.is_alive)
     return AtProxy(order[0])
 
 
@@ -155,6 +153,24 @@ def test_every_decision_is_that_of_a_naive_model(data: st.DataObject, cluster: C
     )
 
     assert place_of_appends(PARTITION, owner, seen) == naive_place(owner, seen)
+
+
+def test_a_partition_is_taken_early_only_from_a_proxy_that_looks_dead() -> None:
+    owner = attrs.evolve(DEAD, is_alive=True)
+    other = OwnerCandidate(process="proxy dead in eu", region="eu")
+    me = OwnerCandidate(process="p", region="us")
+    seen = ProxiesSeen(here="p", presence="/p", region="us", listed=[me, other])
+    in_doubt = attrs.evolve(seen, suspected=[other.process])
+
+    assert place_of_appends(PARTITION, owner, seen) == AtProxy(other.process)
+    assert place_of_appends(PARTITION, owner, in_doubt) == Here(is_early=True)
+
+
+def test_a_proxy_that_was_started_again_takes_what_its_earlier_process_owned() -> None:
+    owner = attrs.evolve(DEAD, is_alive=True)
+    seen = ProxiesSeen(here="proxy dead in eu", presence="/new", region="eu", listed=[])
+
+    assert place_of_appends(PARTITION, owner, seen) == Here(is_early=True)
 
 
 def test_a_direct_writer_keeps_its_partition() -> None:
