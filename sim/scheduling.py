@@ -3,10 +3,13 @@
 Theory of operation. Tasks that are ready run in batches. trio's own order within a batch comes
 from iterating over sets and from a random bit, so it differs from run to run. With trio's
 switch for deterministic scheduling on, a batch is sorted by the age of its tasks and shuffled
-by a random source of trio's, which is seeded here. Time is trio's mock clock, which jumps to
-the next deadline when all tasks wait. Nothing else may wake a task: no thread, no socket, no
-signal. The garbage collector is off during a seeded run, because collecting wakes tasks too:
-the finalizers of asynchronous generators.
+by a random source of trio's, in whose place a seeded one stands here. Time is trio's mock
+clock, which jumps to the next deadline when all tasks wait. Nothing else may wake a task: no
+thread, no socket, no signal. The garbage collector is off during a seeded run, because
+collecting wakes tasks too: the finalizers of asynchronous generators.
+
+trio has one source for all threads. A thread that runs trio for other purposes, as that of the
+blocking API does, would draw from it in between, so it keeps the source that it had.
 
 `RunQueue` replaces trio's queue of ready tasks. It holds back the tasks of a process that is
 paused or killed: they do not run, while their timers expire and bytes arrive for them, as with
@@ -15,11 +18,12 @@ entered.
 """
 
 import gc
-import random
+import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, MutableSequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from random import Random
 from typing import ClassVar, TypeVar, TypeVarTuple
 
 import trio
@@ -140,22 +144,42 @@ class RunQueue(deque[Task]):
         self._steps_limit = self.steps_count + self._steps_in_a_moment_max
 
 
+class _SeededHere(Random):
+    """trio's random source, seeded for the current thread; others draw as before."""
+
+    def __init__(self, seed: int, elsewhere: Random) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+        self._here = Random(seed)
+        self._elsewhere = elsewhere
+
+    def random(self) -> float:
+        """A number between 0 and 1, on which all other draws but `shuffle` rest."""
+        return self._source().random()
+
+    def shuffle(self, x: MutableSequence[object]) -> None:
+        """Shuffle a batch of tasks."""
+        self._source().shuffle(x)
+
+    def _source(self) -> Random:
+        return self._here if threading.get_ident() == self._thread else self._elsewhere
+
+
 @contextmanager
 def _seeded_order(seed: int) -> Iterator[None]:
     chance = getattr(_run, "_r", None)
     is_deterministic = getattr(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", None)
-    if not isinstance(chance, random.Random) or not isinstance(is_deterministic, bool):
+    if not isinstance(chance, Random) or not isinstance(is_deterministic, bool):
         raise SchedulerSeamError(
             f"trio {trio.__version__} lacks the seeded task order of 0.35 in trio._core._run"
         )
-    state = chance.getstate()
-    chance.seed(seed)
+    _run._r = _SeededHere(seed, chance)  # noqa: SLF001 - the seam.
     _set_deterministic(is_on=True)
     try:
         yield
     finally:
         _set_deterministic(is_on=is_deterministic)
-        chance.setstate(state)
+        _run._r = chance  # noqa: SLF001 - the seam.
 
 
 def _set_deterministic(*, is_on: bool) -> None:

@@ -6,6 +6,7 @@ A line has four columns, separated by single spaces: the simulated time in secon
 
 import hashlib
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -100,7 +101,10 @@ class Trace:
 
     @contextmanager
     def taking_logs(self) -> Iterator[None]:
-        """Send all log lines to the trace, and nowhere else, while the block runs."""
+        """Send all log lines of this thread to the trace while the block runs.
+
+        Nothing logs elsewhere meanwhile; other threads do not log at all.
+        """
         root = logging.getLogger()
         handlers, level = root.handlers, root.level
         root.handlers = [_TraceLog(self)]
@@ -125,6 +129,8 @@ class _TraceLog(logging.Handler):
     def __init__(self, trace: Trace) -> None:
         super().__init__()
         self._trace = trace
+        self._thread = threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._trace.add(current_process() or "-", "log", record.getMessage())
+        if record.thread == self._thread:
+            self._trace.add(current_process() or "-", "log", record.getMessage())

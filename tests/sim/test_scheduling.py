@@ -5,6 +5,10 @@ the loop in `trio._core._run.unrolled_run` and fix `sim/scheduling.py`.
 """
 
 import gc
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import trio
@@ -43,6 +47,44 @@ def test_equal_seeds_give_equal_orders_and_other_seeds_other_orders() -> None:
 
     assert orders[0] == orders[1]
     assert orders[0] != orders[2]
+
+
+def test_a_thread_that_runs_trio_meanwhile_changes_no_order() -> None:
+    """The blocking API leaves such a thread behind, with tasks that never rest."""
+    alone = run_seeded(_order_of_waking, 40, seed=7)
+
+    with _another_trio_thread():
+        orders = [run_seeded(_order_of_waking, 40, seed=7) for _ in range(4)]
+
+    assert orders == [alone] * 4
+
+
+@contextmanager
+def _another_trio_thread() -> Iterator[None]:
+    is_over = threading.Event()
+    has_begun = threading.Event()
+
+    async def spin() -> None:
+        while not is_over.is_set():
+            has_begun.set()
+            await trio.lowlevel.checkpoint()
+
+    async def spin_together() -> None:
+        async with trio.open_nursery() as nursery:  # A lone task needs no order.
+            for _ in range(5):
+                nursery.start_soon(spin)
+
+    thread = threading.Thread(target=trio.run, args=(spin_together,))
+    thread.start()
+    has_begun.wait()
+    switched_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # So that both threads draw in turn.
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(switched_s)
+        is_over.set()
+        thread.join()
 
 
 def test_many_different_orders_are_tried() -> None:
