@@ -20,14 +20,26 @@ class ProxyConfig:
     advertise: Address | None = None
     """Address at which clients and other proxies reach it. If unset, the listen address."""
 
+    http: Address | None = None
+    """Address to take HTTP requests on; port 0 picks a free port. If unset, it takes none."""
+
+    http_advertise: Address | None = None
+    """Address at which clients reach HTTP. If unset, the address that it listens on."""
+
     proxy_id: str | None = None
     """Name of the proxy in the cluster. If unset, the advertised address."""
 
     connections_max: int = 10_000
     """Connections at the same time; further ones are told to come back later, with code 429."""
 
+    http_connections_max: int = 1_000
+    """HTTP connections at the same time; further ones wait to be accepted."""
+
+    http_body_time_s: float = 60.0
+    """How long the body of an HTTP request may take to arrive."""
+
     frame_bytes_max: int = 8 << 20
-    """Largest message that a client may send."""
+    """Largest message that a client may send, and largest body of an HTTP request."""
 
     credit_bytes: int = 8 << 20
     """Bytes of appends that a session may have unanswered; beyond it, the proxy reads no more
@@ -55,6 +67,8 @@ class ProxyConfig:
             )
         for name in (
             "connections_max",
+            "http_connections_max",
+            "http_body_time_s",
             "credit_bytes",
             "in_flight_bytes_max",
             "idle_release_s",

@@ -101,6 +101,8 @@ class HeldPartitions:
         self._nursery = nursery
         self._held: dict[PartitionName, _Held] = {}
         self._changed = trio.Event()
+        self.takeovers_count = 0
+        """Partitions that this proxy has taken since it began."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -196,6 +198,7 @@ class HeldPartitions:
                 held.stream, held.name.number, wants_received=False
             ) as owned:
                 held.writer = owned.in_order[0]
+                self.takeovers_count += 1
                 held.idle_since_s = trio.current_time()
                 held.opened.set()
                 _log.info("%s: owned, epoch %d", held.name, held.writer.epoch)

@@ -14,12 +14,13 @@ class InFlightBytes:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
+        """The bound."""
         self._bytes = 0
         self._changed = trio.Event()
 
     def __repr__(self) -> str:
-        return f"InFlightBytes({self._bytes} of {self._max_bytes})"
+        return f"InFlightBytes({self._bytes} of {self.max_bytes})"
 
     @property
     def bytes(self) -> int:
@@ -43,5 +44,5 @@ class InFlightBytes:
 
     async def wait_room(self) -> None:
         """Wait until more may be read."""
-        while self._bytes >= self._max_bytes:
+        while self._bytes >= self.max_bytes:
             await self.wait_changed()

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 import attrs
 import trio
@@ -16,6 +16,8 @@ from regions.proxy.config import ProxyConfig
 from regions.proxy.early_takeovers import EarlyTakeovers
 from regions.proxy.endpoint import Endpoint
 from regions.proxy.held_partitions import HeldPartitions
+from regions.proxy.http.port import HttpPort
+from regions.proxy.http.proxy_view import ProxyView
 from regions.proxy.in_flight_bytes import InFlightBytes
 from regions.proxy.peers import Peers
 from regions.proxy.registration import ProxyRegistration
@@ -25,13 +27,15 @@ _DRAIN_S = 5.0
 """How long sessions may take to get their last answers when the proxy ends."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class WriteProxy:
     """A proxy that serves."""
 
     proxy_id: str
     address: Address
     endpoint: Endpoint
+    http: HttpPort | None
+    http_address: Address | None
     held: HeldPartitions
     in_flight: InFlightBytes
     peers: Peers
@@ -87,26 +91,49 @@ async def _serve(
     Once it serves, cancellation from outside does not reach the sessions: it would end them
     before they have their answers.
     """
-    listener = await seams.transport.listen(config.listen)
-    with trio.CancelScope() as scope:
-        try:
-            await _serve_at(listener, config, seams, scope, to_end, task_status)
-        finally:
-            listener.close()
+    async with _listen(seams.transport, config) as listeners:
+        with trio.CancelScope() as scope:
+            await _serve_at(listeners, config, seams, scope, to_end, task_status)
+
+
+@attrs.frozen
+class _Listeners:
+    """Where clients connect."""
+
+    websocket: Listener
+    http: Listener | None
+
+
+@asynccontextmanager
+async def _listen(transport: Transport, config: ProxyConfig) -> AsyncIterator[_Listeners]:
+    with ExitStack() as stack:
+        websocket = await transport.listen(config.listen)
+        stack.callback(websocket.close)
+        http = None
+        if config.http is not None:
+            http = await transport.listen(config.http)
+            stack.callback(http.close)
+        yield _Listeners(websocket, http)
 
 
 async def _serve_at(
-    listener: Listener,
+    listeners: _Listeners,
     config: ProxyConfig,
     seams: ProxySeams,
     scope: trio.CancelScope,
     to_end: trio.Event,
     task_status: trio.TaskStatus[WriteProxy],
 ) -> None:
-    address = config.advertise or listener.address
+    address = config.advertise or listeners.websocket.address
     proxy_id = config.proxy_id or str(address)
     who = owner_name(proxy_id, config.region)
-    record = ProxyRecord(proxy_id=proxy_id, region=config.region, address=address, owner=who)
+    record = ProxyRecord(
+        proxy_id=proxy_id,
+        region=config.region,
+        address=address,
+        http=_http_address(config, listeners.http),
+        owner=who,
+    )
     registration = ProxyRegistration(seams.metadata, seams.cluster, record)
     async with (
         open_log(
@@ -150,16 +177,37 @@ async def _serve_at(
             now_us=seams.now_us,
             in_flight=InFlightBytes(config.in_flight_bytes_max),
         )
-        endpoint = Endpoint(listener, host, nursery)
+        endpoint = Endpoint(listeners.websocket, host, nursery)
         nursery.start_soon(registration.run)
         nursery.start_soon(endpoint.run)
         nursery.start_soon(held.run_release)
+        http = None
+        if listeners.http is not None:
+            view = ProxyView(
+                record=record,
+                host=host,
+                endpoint=endpoint,
+                metadata=seams.metadata,
+                is_registered=registration.is_registered,
+            )
+            http = HttpPort(listeners.http, view, nursery)
+            nursery.start_soon(http.run)
         await registration.is_registered.wait()
         nursery.start_soon(peers.run)
         async with log.partition_opener.open_offer():
             scope.shield = True
             task_status.started(
-                WriteProxy(proxy_id, address, endpoint, held, host.in_flight, peers, early)
+                WriteProxy(
+                    proxy_id=proxy_id,
+                    address=address,
+                    endpoint=endpoint,
+                    http=http,
+                    http_address=record.http,
+                    held=held,
+                    in_flight=host.in_flight,
+                    peers=peers,
+                    early=early,
+                )
             )
             await to_end.wait()
         with trio.move_on_after(_DRAIN_S):
@@ -167,4 +215,12 @@ async def _serve_at(
             host.draining.set()
             await held.hand_over_all()
             await endpoint.wait_idle()
+            if http is not None:
+                await http.wait_idle()
             await held.give_up_all()
+
+
+def _http_address(config: ProxyConfig, listener: Listener | None) -> Address | None:
+    if listener is None:
+        return None
+    return config.http_advertise or listener.address

@@ -1,5 +1,6 @@
 """Write proxies as real processes: redirects, drains and kills, with any WebSocket client."""
 
+import http.client
 import json
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
@@ -53,11 +54,34 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
         yield running
 
 
-def proxy_address(demo: DemoProcess, region: str) -> str:
-    """The address of a region's only proxy, from the ready file."""
+def proxy_address(demo: DemoProcess, region: str, key: str = "address") -> str:
+    """An address of a region's only proxy, from the ready file."""
     assert isinstance(demo.ready, dict)
     (proxy,) = demo.ready["regions"][region]["proxies"]
-    return str(proxy["address"])
+    return str(proxy[key])
+
+
+@attrs.frozen
+class HttpAnswer:
+    """One answer of a proxy's HTTP port."""
+
+    status: int
+    body: str
+
+
+async def http_ask(url: str, method: str, target: str, body: str = "") -> HttpAnswer:
+    """Send one HTTP request, with the client of the standard library."""
+
+    def ask_in_thread() -> HttpAnswer:
+        connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=20.0)
+        try:
+            connection.request(method, target, body or None)
+            answer = connection.getresponse()
+            return HttpAnswer(answer.status, answer.read().decode())
+        finally:
+            connection.close()
+
+    return await trio.to_thread.run_sync(ask_in_thread)
 
 
 async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains(
@@ -66,6 +90,7 @@ async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains
     cluster = await DemoCluster.find(demo.directory)
     first = "a-proxy-1"
     first_address, second_address = (proxy_address(demo, region) for region in ("a", "b"))
+    first_http = proxy_address(demo, "a", "http")
     path = f"/v1/streams/{STREAM}/append"
     async with geolog.connect(zookeeper=cluster.zookeeper, cluster=cluster.cluster) as log:
         await log.create_stream(
@@ -74,6 +99,8 @@ async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains
         async with session(first_address, path) as owned:
             hello = await receive(owned)
             ack = await ask(owned, id=1, value="first")
+            ready = await http_ask(first_http, "GET", "/readyz")
+            metrics = await http_ask(first_http, "GET", "/metrics")
             async with session(second_address, path) as sent_away:
                 moved = await receive(sent_away)
             async with log.open_writer(STREAM, writer_id="till-7") as writer:
@@ -91,6 +118,9 @@ async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains
     await cluster.start(first)
     assert (hello["type"], hello["owner"]) == ("hello", f"proxy {first} in a")
     assert (ack["type"], ack["sequence"]) == ("ack", 0)
+    assert (ready.status, json.loads(ready.body)["ready"]) == (200, True)
+    assert "geolog_proxy_owned_partitions 1.0" in metrics.body
+    assert "process_resident_memory_bytes" in metrics.body
     assert (moved["code"], moved["location"]) == (302, f"ws://{first_address}{path}")
     assert goaway == {"type": "goaway"}
     assert [one.sequence for one in [before, *after]] == list(range(1, 22))

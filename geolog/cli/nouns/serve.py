@@ -103,6 +103,7 @@ class SettingOption(click.Option):
 
 _DERIVED_DEFAULTS = {
     "advertise": "the listen address",
+    "http_advertise": "the HTTP address",
     "node_id": "the advertised address",
     "proxy_id": "the advertised address",
 }
@@ -259,7 +260,7 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
 @command.command(
     cls=verb_with_settings(PROXY),
     epilog=examples(
-        "geolog serve proxy --region eu-west --listen 127.0.0.1:7001",
+        "geolog serve proxy --region eu-west --listen 127.0.0.1:7001 --http 127.0.0.1:7080",
         "geolog serve proxy --region eu-west --listen 0.0.0.0:7001 \\",
         "    --advertise proxy-1.example.net:7001",
     ),
@@ -267,9 +268,9 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
 def proxy() -> None:
     """Run a write proxy. --region and --listen are required.
 
-    Clients append and read over WebSockets (docs/PROXY.md). All options are settings, and may
-    come from the environment or the settings file instead; docs/SETTINGS.md describes them in
-    full.
+    Clients append and read over WebSockets, and over HTTP if --http is set (docs/PROXY.md). All
+    options are settings, and may come from the environment or the settings file instead;
+    docs/SETTINGS.md describes them in full.
     """
     from geolog.metadata.zookeeper import open_zookeeper
     from geolog.transport.gateway import gateway_of, transport_through
@@ -303,10 +304,16 @@ def proxy() -> None:
                 now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
             ) as opened,
         ):
+            facts: dict[str, Plain] = {
+                "id": opened.proxy_id,
+                "address": str(opened.address),
+                "region": region,
+            }
             _warn_if_open_to_all(opened.address)
-            tell_ready(
-                {"id": opened.proxy_id, "address": str(opened.address), "region": region}
-            )
+            if opened.http_address is not None:
+                _warn_if_open_to_all(opened.http_address)
+                facts["http"] = str(opened.http_address)
+            tell_ready(facts)
             await trio.sleep_forever()
 
     _run(Service("proxy", serve))

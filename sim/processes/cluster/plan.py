@@ -43,6 +43,8 @@ class ServerPlan:
     data_dir: Path
     log: Path
     argv: tuple[str, ...]
+    http: str | None = None
+    """Where a proxy takes HTTP."""
 
 
 @attrs.frozen(kw_only=True)
@@ -138,10 +140,10 @@ class ClusterShape:
     def ports_count(self) -> int:
         """Number of ports that the cluster takes.
 
-        Three per ZooKeeper server and one per node or proxy. A WAN adds one for the gateway,
+        Three per ZooKeeper server, one per node, two per proxy. A WAN adds one for the gateway,
         one probe per region, and two from each ZooKeeper server to each other one.
         """
-        per_region = self.nodes_per_region + self.proxies_per_region
+        per_region = self.nodes_per_region + 2 * self.proxies_per_region
         servers = 3 * self.zookeepers + len(self.regions) * per_region
         if self.wan is None:
             return servers
@@ -165,14 +167,15 @@ def draw_plan(
         for number in range(1, shape.nodes_per_region + 1)
     ]
     proxies = [
-        (region, number, next(addresses))
+        (region, number, next(addresses), next(addresses))
         for region in shape.regions
         for number in range(1, shape.proxies_per_region + 1)
     ]
     wan, passages = None, Passages()
     if shape.wan is not None:
         places = {voter.clients: voter.region for voter in voters}
-        places |= {address: region for region, _, address in [*nodes, *proxies]}
+        places |= {address: region for region, _, address in nodes}
+        places |= {address: region for region, _, address, _ in proxies}
         passages = draw_passages(voters, addresses)
         wan = draw_wan(shape.wan, passages, places=places, addresses=addresses)
     zookeeper = ",".join(voter.clients for voter in voters)
@@ -244,10 +247,10 @@ def _storage(
 
 
 def _proxy(
-    directory: Path, region: str, number: int, address: str, common: Sequence[str]
+    directory: Path, region: str, number: int, address: str, http: str, common: Sequence[str]
 ) -> ServerPlan:
     name = f"{region}-proxy-{number}"
-    options = ["--region", region, "--listen", address, "--proxy-id", name]
+    options = ["--region", region, "--listen", address, "--http", http, "--proxy-id", name]
     return ServerPlan(
         name=name,
         kind="proxy",
@@ -256,6 +259,7 @@ def _proxy(
         location=f"/{region}",
         data_dir=directory / region,
         log=directory / "logs" / f"{name}.log",
+        http=http,
         argv=_argv("proxy", *options, *common),
     )
 

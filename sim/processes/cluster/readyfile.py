@@ -67,7 +67,7 @@ def _region(cluster: LocalCluster, region: str) -> dict[str, object]:
 def _proxy(server: Server) -> dict[str, object]:
     return {
         "url": f"ws://{server.plan.address}",
-        "http": None,
+        "http": f"http://{server.plan.http}",
         "name": server.plan.name,
     } | _process(server)
 

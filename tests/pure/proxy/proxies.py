@@ -19,6 +19,7 @@ from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster
 
 _PORT = 7000
+_HTTP_PORT = 7080
 
 
 Frame = dict[str, object]
@@ -78,6 +79,7 @@ async def open_proxy(
     config = ProxyConfig(
         region=region,
         listen=Address(proxy_id, _PORT),
+        http=Address(proxy_id, _HTTP_PORT),
         proxy_id=proxy_id,
         **settings,  # type: ignore[arg-type]
     )
@@ -95,7 +97,9 @@ async def open_proxy(
         if on_session is not None:
             on_session(metadata)
         yield proxy
-    assert proxy.endpoint.bugs_count == bugs_count, "the log has the tracebacks"
+    assert proxy.http is not None
+    found_count = proxy.endpoint.bugs_count + proxy.http.bugs_count
+    assert found_count == bugs_count, "the log has the tracebacks"
 
 
 @asynccontextmanager

@@ -62,7 +62,8 @@ def test_proxies_are_servers_of_their_region() -> None:
     assert len(plan.named("proxy")) == 6
     assert len(plan.named("us-east")) == 6
     assert [server.name for server in plan.named("us-east-proxy-2")] == ["us-east-proxy-2"]
-    assert len({server.address for server in plan.servers}) == len(plan.servers)
+    addresses = [one for server in plan.servers for one in (server.address, server.http) if one]
+    assert len(set(addresses)) == len(addresses) == len(plan.servers) + 6
 
 
 def test_a_target_that_names_nothing_is_refused() -> None:

@@ -1,0 +1,1 @@
+"""The HTTP port of a write proxy: health, metrics, owners, appends and reads."""

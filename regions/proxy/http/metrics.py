@@ -1,0 +1,119 @@
+"""Metrics of a proxy for Prometheus: `/metrics`.
+
+The proxy counts in plain integers. They become metrics only when somebody asks, so that an
+append pays for none of it. docs/PROXY.md describes each; a test compares.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from regions.proxy.http.exchanges import Exchanges
+from regions.proxy.http.proxy_view import ProxyView
+from regions.proxy.http.server import HttpServer
+
+
+class ProxyMetrics(Collector):
+    """The proxy's own metrics, made when they are collected."""
+
+    def __init__(self, proxy: ProxyView, exchanges: Exchanges, server: HttpServer) -> None:
+        self._proxy = proxy
+        self._exchanges = exchanges
+        self._server = server
+
+    def describe(self) -> Iterable[Metric]:
+        """Describe nothing ahead: names are checked by a test."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Make all metrics."""
+        yield self._info()
+        yield from self._gauges()
+        yield from self._counters()
+
+    def _info(self) -> Metric:
+        record = self._proxy.record
+        value = {"proxy": record.proxy_id, "region": record.region}
+        return InfoMetricFamily("geolog_proxy", "The proxy's id and region.", value)
+
+    def _gauges(self) -> Iterator[Metric]:
+        proxy, in_flight = self._proxy, self._proxy.host.in_flight
+        yield GaugeMetricFamily(
+            "geolog_proxy_ready",
+            "1 if new clients should come.",
+            int(not proxy.why_not_ready()),
+        )
+        yield GaugeMetricFamily(
+            "geolog_proxy_sessions", "WebSocket sessions open.", proxy.endpoint.sessions_count
+        )
+        yield GaugeMetricFamily(
+            "geolog_proxy_sessions_limit",
+            "Sessions at the same time, at most.",
+            proxy.host.config.connections_max,
+        )
+        yield GaugeMetricFamily(
+            "geolog_proxy_http_connections",
+            "HTTP connections open.",
+            self._server.connections_count,
+        )
+        yield GaugeMetricFamily(
+            "geolog_proxy_owned_partitions",
+            "Partitions that this proxy owns, or is about to own.",
+            len(proxy.host.held),
+        )
+        yield GaugeMetricFamily(
+            "geolog_proxy_in_flight_bytes",
+            "Bytes of appends that were taken and are not answered.",
+            in_flight.bytes,
+        )
+        yield GaugeMetricFamily(
+            "geolog_proxy_in_flight_limit_bytes",
+            "Above this, the proxy reads from no session.",
+            in_flight.max_bytes,
+        )
+
+    def _counters(self) -> Iterator[Metric]:
+        yield CounterMetricFamily(
+            "geolog_proxy_takeovers",
+            "Partitions that this proxy has taken.",
+            self._proxy.host.held.takeovers_count,
+        )
+        bugs = CounterMetricFamily(
+            "geolog_proxy_bugs",
+            "Sessions and HTTP requests that a bug has ended: 0 in a healthy proxy.",
+            labels=["protocol"],
+        )
+        bugs.add_metric(["websocket"], self._proxy.endpoint.bugs_count)
+        bugs.add_metric(["http"], self._exchanges.bugs_count + self._server.failures_count)
+        yield bugs
+        requests = CounterMetricFamily(
+            "geolog_proxy_http_requests",
+            "HTTP requests answered.",
+            labels=["endpoint", "status"],
+        )
+        for (endpoint, status), count in sorted(self._exchanges.answers_count.items()):
+            requests.add_metric([endpoint, str(status)], count)
+        yield requests
+
+
+class MetricsPage:
+    """The endpoint: metrics of the proxy, and of its process."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        # CPU seconds, memory and open files, under Prometheus' usual names.
+        ProcessCollector(registry=self._registry)
+
+    def show(self, metrics: ProxyMetrics) -> None:
+        """Show these, too."""
+        self._registry.register(metrics)
+
+    async def metrics(self, _request: Request) -> Response:
+        """All metrics as text."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)

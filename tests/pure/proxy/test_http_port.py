@@ -1,0 +1,212 @@
+"""The HTTP port of a proxy: health, metrics, refusals, and what bounds a client."""
+
+import h11
+import pytest
+import trio
+from starlette.requests import Request
+from trio.testing import MockClock
+
+from geolog.metadata.proxies import list_live_proxies
+from regions.proxy.http.connection import IDLE_S
+from regions.proxy.http.health import Health
+from tests.pure.proxy.http_client import open_http
+from tests.pure.proxy.proxies import open_proxy, open_session
+from tests.pure.whole.clusters import STREAM, open_world
+
+APPEND = f"/v1/streams/{STREAM}/append"
+
+
+def samples_of(page: bytes) -> dict[str, float]:
+    """The samples of a page of metrics, by name and labels."""
+    lines = [one for one in page.decode().splitlines() if not one.startswith("#")]
+    return {name: float(value) for name, _, value in (one.rpartition(" ") for one in lines)}
+
+
+async def test_a_proxy_that_serves_is_live_and_ready(autojump_clock: MockClock) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        live = await client.ask("GET", "/livez")
+        ready = await client.ask("GET", "/readyz")
+        (record,) = await list_live_proxies(world.session, "default")
+
+    assert (live.status, live.document["live"]) == (200, True)
+    assert (ready.status, ready.document["ready"], ready.document["reasons"]) == (200, True, [])
+    assert ready.document["proxy"] == "proxy-1"
+    assert str(record.http) == "proxy-1:7080"
+
+
+async def test_a_proxy_without_its_zookeeper_session_is_live_and_not_ready(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", on_session=lambda one: one.cut_off()
+        ) as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        live = await client.ask("GET", "/livez")
+        ready = await client.ask("GET", "/readyz")
+
+    assert live.status == 200
+    assert ready.status == 503
+    assert ready.document["reasons"] == ["the ZooKeeper session is suspended"]
+
+
+async def test_metrics_count_sessions_partitions_and_requests(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as session,
+        open_http(world.cluster, proxy) as client,
+    ):
+        await session.receive()
+        await session.ask(value="one")
+        await client.ask("GET", "/livez")
+        page = await client.ask("GET", "/metrics")
+
+    assert page.headers["content-type"].startswith("text/plain; version=")
+    found = samples_of(page.body)
+    assert found["geolog_proxy_sessions"] == 1
+    assert found["geolog_proxy_http_connections"] == 1
+    assert found["geolog_proxy_owned_partitions"] == 1
+    assert found["geolog_proxy_takeovers_total"] == 1
+    assert found["geolog_proxy_in_flight_bytes"] == 0
+    assert found['geolog_proxy_http_requests_total{endpoint="livez",status="200"}'] == 1
+    assert found['geolog_proxy_bugs_total{protocol="http"}'] == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/v1/../livez", 404),
+        ("POST", "/livez", 405),
+        ("DELETE", "/metrics", 405),
+    ],
+)
+async def test_an_unknown_path_or_method_is_refused_as_json(
+    autojump_clock: MockClock, method: str, target: str, status: int
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        answer = await client.ask(method, target, b"a body nobody wants")
+        again = await client.ask("GET", "/livez")
+
+    assert (answer.status, answer.document["code"]) == (status, status)
+    assert answer.document["outcome"] == "refused"
+    assert again.status == 200
+
+
+async def test_the_unread_rest_of_a_body_is_dropped_before_the_connection_ends(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+    ):
+        async with open_http(world.cluster, proxy) as client:
+            large = await client.ask("PUT", "/livez", [b"x" * (1 << 16)] * 64)
+        async with open_http(world.cluster, proxy) as client:
+            await client.start("PUT", "/livez", headers=[("content-length", "1000000")])
+            await client.send(h11.Data(data=b"and no more than this"))
+            started_s = trio.current_time()
+            small = await client.receive()
+            waited_s = trio.current_time() - started_s
+            ended = await client.next_event()
+
+    assert (large.status, small.status) == (405, 405)
+    assert waited_s < 5.0
+    assert isinstance(ended, h11.ConnectionClosed)
+
+
+async def test_a_connection_without_a_request_is_closed(autojump_clock: MockClock) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        await client.stream.send([b"GET /livez HTTP/1.1\r\nhost:"])
+        started_s = trio.current_time()
+        ended = await client.next_event()
+        waited_s = trio.current_time() - started_s
+
+    assert isinstance(ended, h11.ConnectionClosed)
+    assert waited_s == pytest.approx(IDLE_S)
+
+
+async def test_connections_beyond_the_limit_wait_for_another_to_end(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", http_connections_max=1) as proxy,
+        open_http(world.cluster, proxy) as second,
+        open_http(world.cluster, proxy) as third,
+    ):
+        await third.start("GET", "/livez")
+        await third.send(h11.EndOfMessage())
+        await second.ask("GET", "/livez")
+        with trio.move_on_after(IDLE_S / 2) as waited:
+            await third.receive_head()
+        second.stream.close()
+        answered = await third.receive()
+
+    assert waited.cancelled_caught
+    assert answered.status == 200
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\nfiller: " + b"x" * (64 << 10) + b"\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n",
+        b"POST /livez HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
+    ids=["noise", "no host", "long head", "HTTP/2", "to HTTP/2", "bad chunk"],
+)
+async def test_what_is_not_http_ends_its_connection_and_no_other(
+    autojump_clock: MockClock, request_bytes: bytes
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy) as other,
+    ):
+        async with open_http(world.cluster, proxy) as client:
+            await client.stream.send([request_bytes])
+            await client.receive_rest()
+        answer = await other.ask("GET", "/livez")
+
+    assert answer.status == 200
+
+
+async def test_a_bug_in_one_request_is_told_and_counted_and_the_proxy_goes_on(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def buggy(_self: Health, _request: Request) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Health, "readyz", buggy)
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", bugs_count=1) as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        bug = await client.ask("GET", "/readyz")
+        page = await client.ask("GET", "/metrics")
+
+    assert (bug.status, bug.document["code"]) == (500, 500)
+    assert "its log has the details" in str(bug.document["error"])
+    assert samples_of(page.body)['geolog_proxy_bugs_total{protocol="http"}'] == 1
