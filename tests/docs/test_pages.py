@@ -81,7 +81,8 @@ def running_demo(home: Path, *options: str) -> Iterator[Place]:
         process = subprocess.Popen(
             [
                 *(Path(sys.executable).parent / "geolog", "demo", "--stay", "--no-workload"),
-                *("--data-dir", str(home / "data"), "--ready-file", str(ready), *options),
+                *("--data-dir", str(home / "data"), "--ready-file", str(ready)),
+                *("--proxies-per-region", "0", *options),
             ],
             stdin=subprocess.DEVNULL,
             stdout=output,

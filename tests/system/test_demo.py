@@ -24,15 +24,19 @@ def wait_gone(pids: list[int]) -> None:
     wait_until(lambda: all(is_gone(pid) for pid in pids))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("number", "proxies_per_region"),
+    [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGKILL, 1)],
+)
 @pytest.mark.usefixtures("interruptible")
 def test_all_processes_end_with_the_demo_even_paused_ones(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, number: signal.Signals, proxies_per_region: int
 ) -> None:
-    with running_demo(tmp_path, *SMALL) as demo:
+    proxies = ("--proxies-per-region", str(proxies_per_region))
+    with running_demo(tmp_path, *SMALL, *proxies) as demo:
         pids = demo.pids()
-        # Three nodes, and three ZooKeeper servers with a Java process each.
-        assert len(pids) == 9
+        # Three nodes, the proxies, and three ZooKeeper servers with a Java process each.
+        assert len(pids) == 9 + 3 * proxies_per_region
         assert demo.run("demo", "pause", "b").returncode == 0
 
         demo.process.send_signal(number)
@@ -85,7 +89,7 @@ def test_a_port_in_use_is_refused_before_anything_starts(
     assert f"port {port} is in use" in done.stderr.decode()
 
 
-def test_nothing_is_lost_though_a_region_dies_while_the_flights_are_written(
+def test_nothing_is_lost_though_a_proxy_and_a_region_die_while_the_flights_are_written(
     tmp_path: Path,
 ) -> None:
     done = geolog("demo", "--no-stay", "-o", "json", "--data-dir", str(tmp_path / "d"))
@@ -98,3 +102,11 @@ def test_nothing_is_lost_though_a_region_dies_while_the_flights_are_written(
     assert report["lost_count"] == 0
     assert report["problems"] == []
     assert report["writers_count"] == 3
+    parts = {part["when"]: part["lost_count"] for part in report["latencies"]}
+    assert list(parts) == [
+        "before the kills",
+        "proxy killed",
+        "region killed",
+        "region is back",
+    ]
+    assert set(parts.values()) == {0}

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -17,7 +19,7 @@ from geolog.transport.seam import Address
 from geolog.transport.websocket import open_websocket
 from sim.processes.drills.drilled_cluster import DemoCluster
 from sim.processes.drills.verdict import RegionFigures, Verdict
-from tests.system.demo_process import DemoProcess, running_demo
+from tests.system.demo_process import DemoProcess, plain_environment, running_demo
 
 STREAM = "shop/orders"
 
@@ -126,6 +128,23 @@ async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains
     assert [one.sequence for one in [before, *after]] == list(range(1, 22))
     assert (last["type"], last["sequence"]) == ("ack", 22)
     assert read == [b"first", b"second", *(b"%d" % number for number in range(20)), b"last"]
+
+
+def test_a_record_is_appended_by_hand_over_a_websocket(demo: DemoProcess) -> None:
+    demo.json("stream", "create", "shop/by-hand")
+    url = f"ws://{proxy_address(demo, 'b')}/v1/streams/shop/by-hand/append"
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "sim.processes.demo.talk", url],
+        input=b'{"value":"hi"}\n',
+        capture_output=True,
+        env=plain_environment(),
+        timeout=60,
+        check=True,
+    )
+
+    hello, ack = map(json.loads, done.stdout.splitlines())
+    assert (hello["type"], ack["type"], ack["sequence"]) == ("hello", "ack", 0)
 
 
 def drill(demo: DemoProcess, *arguments: str) -> Verdict:

@@ -72,7 +72,7 @@ class Demo(Noun):
 @click.option(
     "--proxies-per-region",
     type=click.IntRange(min=0),
-    default=0,
+    default=2,
     show_default=True,
     metavar="N",
     help="Write proxies in each region.",

@@ -22,11 +22,20 @@ class Comparison:
         self._problems: list[str] = []
         self._problems_count = 0
         self.read_count = 0
-        self.equal_count = 0
+        self._is_equal = bytearray(len(expected))
         self.read_bytes = 0
 
     def __repr__(self) -> str:
         return f"<Comparison read={self.read_count} equal={self.equal_count}>"
+
+    @property
+    def equal_count(self) -> int:
+        """Records read back equal, at their places."""
+        return self._is_equal.count(1)
+
+    def missing_count(self, first: int, end: int) -> int:
+        """Records from `first` to before `end` that were not read back equal."""
+        return self._is_equal.count(0, first, end)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -58,7 +67,7 @@ class Comparison:
         elif self._expected[sequence] != value:
             self.problem(f"read sequence {sequence} with different bytes")
         else:
-            self.equal_count += 1
+            self._is_equal[sequence] = 1
 
     def problem(self, text: str) -> None:
         """Note a deviation."""

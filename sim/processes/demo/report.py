@@ -17,7 +17,9 @@ class Latencies:
     p99_ms: float
     max_ms: float
     pause_ms: float
-    """Longest time between two answers."""
+    """Longest time between two answers. After a kill: the outage."""
+    lost_count: int
+    """Records of this part that were not read back equal, at their places."""
 
 
 @attrs.frozen(kw_only=True)
@@ -62,23 +64,32 @@ class StoryReport:
 class Stopwatch:
     """Times the answered appends of one part of the story."""
 
-    def __init__(self, when: str, floor_s: float | None) -> None:
+    def __init__(
+        self,
+        when: str,
+        floor_s: float | None,
+        *,
+        first_sequence: int,
+        answered_s: float | None = None,
+    ) -> None:
+        """Begin a part. answered_s: the latest answer, if a pause since then counts."""
         self.when = when
+        self.first_sequence = first_sequence
         self._floor_s = floor_s
         self.count = 0
         self._histogram = HdrHistogram(1, 120_000_000, 3)
-        self._answered_s: float | None = None
-        self._pause_s = 0.0
+        self._answered_s = answered_s
+        self.pause_s = 0.0
 
     def answered(self, started_s: float, now_s: float, count: int = 1) -> None:
         """Record that `count` appends called at `started_s` are answered now."""
         self.count += count
         self._histogram.record_value(max(1, round((now_s - started_s) * 1e6)), count)
         if self._answered_s is not None:
-            self._pause_s = max(self._pause_s, now_s - self._answered_s)
+            self.pause_s = max(self.pause_s, now_s - self._answered_s)
         self._answered_s = now_s
 
-    def latencies(self) -> Latencies:
+    def latencies(self, *, lost_count: int) -> Latencies:
         """The measurements so far."""
         histogram = self._histogram
         return Latencies(
@@ -88,5 +99,6 @@ class Stopwatch:
             p50_ms=histogram.get_value_at_percentile(50) / 1e3,
             p99_ms=histogram.get_value_at_percentile(99) / 1e3,
             max_ms=histogram.get_max_value() / 1e3 if self.count else 0.0,
-            pause_ms=self._pause_s * 1e3,
+            pause_ms=self.pause_s * 1e3,
+            lost_count=lost_count,
         )

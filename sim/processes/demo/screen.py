@@ -39,9 +39,10 @@ class Screen:
     def starting(self, plan: ClusterPlan) -> None:
         """Print at the very start, so that nobody waits in front of an empty screen."""
         nodes, zookeepers = len(plan.of_kind("storage")), len(plan.of_kind("zookeeper"))
+        proxies = f"{count} proxies, " if (count := len(plan.of_kind("proxy"))) else ""
         self._console.rule("[bold]geolog demo[/]", align="left")
         self._console.print(
-            f"starting {nodes} storage nodes and {zookeepers} ZooKeeper servers "
+            f"starting {nodes} storage nodes, {proxies}{zookeepers} ZooKeeper servers "
             f"in {len(plan.regions)} regions …"
         )
         if plan.wan is not None:
@@ -56,15 +57,15 @@ class Screen:
         """Print what runs where, and commands to try."""
         plan = cluster.plan
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("region", "storage nodes, one per rack", "ZooKeeper"):
+        kinds = {"storage": "storage nodes, one per rack", "zookeeper": "ZooKeeper"}
+        if plan.of_kind("proxy"):
+            kinds["proxy"] = "write proxies"
+        for heading in ("region", *kinds.values()):
             table.add_column(heading, no_wrap=True)
         for region in plan.regions:
             servers = [server for server in plan.servers if server.region == region]
-            table.add_row(
-                f"[bold cyan]{region}[/]",
-                _ports(servers, "storage"),
-                _ports(servers, "zookeeper"),
-            )
+            ports = (_ports(servers, kind) for kind in kinds)
+            table.add_row(f"[bold cyan]{region}[/]", *ports)
         self._console.print(table)
         self._console.print(
             f"[dim]ready after {took_s:.1f} s, on 127.0.0.1. In another terminal, try:[/]\n"
@@ -97,6 +98,7 @@ class Screen:
             "p99",
             "max",
             "pause",
+            "lost",
         ):
             table.add_column(heading, justify="left" if heading[0] == "a" else "right")
         for latencies in report.latencies:
@@ -104,8 +106,8 @@ class Screen:
         self._console.print(table)
         if any(latencies.floor_ms is not None for latencies in report.latencies):
             self._console.print(
-                "[dim]floor: round trip to the nearest other live region, which every append"
-                " awaits;\npause: longest time between two answers[/]"
+                "[dim]floor: round trip to the nearest other live region; "
+                "pause: between two answers[/]"
             )
         if report.is_good:
             self._console.print(
@@ -134,6 +136,11 @@ def _to_try(plan: ClusterPlan) -> list[tuple[str, str]]:
         (f"{command} stream create shop/orders", "create a stream to append to"),
         (f"{command} demo kill {region}", "lose a region; undo: restart"),
     ]
+    if proxies := plan.of_kind("proxy"):
+        url = f"ws://{proxies[0].address}/v1/streams/shop/orders/append"
+        python = _short(Path(sys.executable))
+        talk = f"""echo '{{"value":"hi"}}' | {python} -m sim.processes.demo.talk {url}"""
+        calls.insert(2, (talk, "append over a WebSocket"))
     if plan.wan is not None:
         calls.append((f"{command} wan cut {region} all", "cut its links; undo: heal"))
     return calls
@@ -151,6 +158,7 @@ def _latency_cells(latencies: Latencies) -> list[str]:
         f"{latencies.count:,}",
         "-" if latencies.floor_ms is None else _ms(latencies.floor_ms),
         *(_ms(figure) for figure in figures),
+        str(latencies.lost_count),
     ]
 
 

@@ -1,10 +1,11 @@
-"""The demo's story: write, lose a region, keep writing, change writers, read back, heal.
+"""The demo's story: write, lose a proxy, lose a region, change writers, read back, heal.
 
 Each act reports its figures. The comparison of every byte read with the bytes given to the
 writers decides the outcome.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import trio
@@ -19,7 +20,7 @@ from sim.processes.cluster.health import make_healthy
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.demo.comparison import Comparison
 from sim.processes.demo.flights import flights_archive, read_flights
-from sim.processes.demo.report import Stopwatch, StoryReport
+from sim.processes.demo.report import Latencies, Stopwatch, StoryReport
 from sim.processes.demo.screen import Screen
 from topology.errors import (
     FencedError,
@@ -48,8 +49,16 @@ _TURN_S = 0.004
 
 WRITERS_COUNT = 3
 
+WRITER_ID = "flights"
+"""Id of all writers if they write through proxies: each begins a new session of it."""
+
+_LOOK_EVERY_S = 0.02
+
+_BEHIND_S_MAX = 0.1
+"""How far a writer may be behind its rate: after an outage it does not catch up in a burst."""
+
 # Boundaries of the acts, as shares of all flights. The first writer would write up to _HEAL_AT.
-_KILL_AT, _TAKE_OVER_AT, _HEAL_AT = 0.3, 0.45, 0.85
+_PROXY_KILL_AT, _KILL_AT, _TAKE_OVER_AT, _HEAL_AT = 0.15, 0.3, 0.45, 0.85
 
 
 async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
@@ -74,9 +83,10 @@ async def tell_story(cluster: LocalCluster, screen: Screen) -> StoryReport:
 class _Story:
     """The acts, in order, and their results.
 
-    The first region is lost. The first writer runs in the second region. The second writer
-    takes over in the third region, where everything is read back. When the lost region
-    returns, a third writer, in that region, writes the rest.
+    If there are proxies, all writers use them, and the one that owns the stream is killed first
+    and started again. Then the first region is lost. The first writer runs in the second
+    region. The second writer takes over in the third region, where everything is read back.
+    When the lost region returns, a third writer, in that region, writes the rest.
     """
 
     def __init__(self, cluster: LocalCluster, screen: Screen, flights: Sequence[bytes]) -> None:
@@ -86,10 +96,13 @@ class _Story:
         self._lost, self._home, self._afar = cluster.plan.regions[:3]
         self._started_s = trio.current_time()
         self._comparison = Comparison(flights)
-        self._watches = [Stopwatch("before the outage", self._floor_s(self._home))]
+        self._watches: list[Stopwatch] = []
         self._acknowledged_count = 0
         self._acknowledged_changed = trio.Event()
         self._found_count = 0
+        self._writers_count = 0
+        self._is_proxied = bool(cluster.plan.of_kind("proxy"))
+        self._begin("before the kills", self._floor_s(self._home))
 
     async def run(self) -> StoryReport:
         """Run all acts."""
@@ -98,6 +111,8 @@ class _Story:
             async with trio.open_nursery() as nursery:
                 first_ended = trio.Event()
                 nursery.start_soon(self._write_until_fenced, first_ended)
+                if self._is_proxied:
+                    await self._lose_proxy(afar)
                 await self._lose_region()
                 await self._reached(_TAKE_OVER_AT)
                 await self._take_over(afar, first_ended)
@@ -117,21 +132,71 @@ class _Story:
         finally:
             ended.set()
 
+    async def _lose_proxy(self, log: Log) -> None:
+        """Kill the proxy that owns the stream; start it when writing goes on."""
+        await self._reached(_PROXY_KILL_AT)
+        self._tell_written()
+        owner = await self._owning_proxy(log)
+        killed_s = trio.current_time()
+        self._begin("proxy killed", self._floor_s(self._home), answered_s=killed_s)
+        await self._cluster.kill(owner)
+        self._screen.happened("bad", "SIGKILL", f"proxy {owner}, which owned the stream")
+        successor = await self._successor(log, owner)
+        self._acknowledged_changed = trio.Event()
+        await self._acknowledged_changed.wait()
+        self._screen.happened(
+            "good",
+            "went on",
+            f"after {trio.current_time() - killed_s:.1f} s; {successor} owns the stream now",
+        )
+        await self._cluster.start(owner)
+
+    async def _successor(self, log: Log, owner: str) -> str:
+        """The next proxy that owns the stream."""
+        while True:
+            found = await self._owning_proxy(log)
+            if found != owner:
+                return found
+            await trio.sleep(_LOOK_EVERY_S)
+
+    async def _owning_proxy(self, log: Log) -> str:
+        """The proxy that owns the stream."""
+        (partition,) = (await log.describe_stream(STREAM)).partition_list
+        words = (partition.owner or "").split()
+        (name,) = [
+            each.name for each in self._cluster.plan.of_kind("proxy") if each.name in words
+        ]
+        return name
+
     async def _lose_region(self) -> None:
         await self._reached(_KILL_AT)
-        written, took_s = self._acknowledged_count, trio.current_time() - self._started_s
-        self._screen.happened(
-            "good", "writing", f"{written:,} flights from {self._home} in {took_s:.1f} s"
-        )
+        if not self._is_proxied:
+            self._tell_written()
         floor_s = self._floor_s(self._home, without=self._lost)
-        self._watches.append(Stopwatch("during it", floor_s))
+        self._begin("region killed", floor_s, answered_s=trio.current_time())
         killed = await self._cluster.kill(self._lost)
-        nodes = sum(server.plan.kind == "storage" for server in killed)
+        kinds = Counter(server.plan.kind for server in killed)
+        proxies = f"{kinds['proxy']} proxies, " if self._is_proxied else ""
         self._screen.happened(
             "bad",
             "SIGKILL",
-            f"{self._lost}: {nodes} storage nodes, {len(killed) - nodes} ZooKeeper server; "
-            "writing continues",
+            f"{self._lost}: {kinds['storage']} storage nodes, {proxies}"
+            f"{kinds['zookeeper']} ZooKeeper server",
+        )
+
+    def _begin(
+        self, part: str, floor_s: float | None, *, answered_s: float | None = None
+    ) -> None:
+        """Begin a part of the story."""
+        first = self._acknowledged_count + self._found_count
+        self._watches.append(
+            Stopwatch(part, floor_s, first_sequence=first, answered_s=answered_s)
+        )
+
+    def _tell_written(self) -> None:
+        written, took_s = self._acknowledged_count, trio.current_time() - self._started_s
+        self._screen.happened(
+            "good", "writing", f"{written:,} flights from {self._home} in {took_s:.1f} s"
         )
 
     async def _take_over(self, log: Log, first_ended: trio.Event) -> None:
@@ -185,12 +250,13 @@ class _Story:
                 f"{mended.copies_stored:,} copies, {mended.slots_moved} slots moved; healthy "
                 f"after {trio.current_time() - started_s:.1f} s",
             )
-            self._watches.append(Stopwatch("after it", self._floor_s(self._lost)))
+            self._begin("region is back", self._floor_s(self._lost))
             await self._write(writer, range(self._mark(_HEAL_AT), len(self._flights)))
 
     async def _write(self, writer: Writer, indices: range) -> None:
         """Append these flights; each must get its own number as its sequence."""
         pipeline = Pipeline(writer)
+        self._writers_count += 1
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._push, pipeline, indices)
             expected = indices.start
@@ -215,7 +281,7 @@ class _Story:
         for first in range(indices.start, indices.stop, count):
             for index in range(first, min(first + count, indices.stop)):
                 await pipeline.push(self._flights[index])
-            turn_s += _TURN_S
+            turn_s = max(turn_s + _TURN_S, trio.current_time() - _BEHIND_S_MAX)
             await trio.sleep_until(turn_s)
         pipeline.close()
 
@@ -239,7 +305,11 @@ class _Story:
         return round(len(self._flights) * share)
 
     def _open_writer(self, log: Log) -> AbstractAsyncContextManager[Writer]:
-        return log.open_writer(STREAM, in_flight_bytes=IN_FLIGHT_BYTES)
+        return log.open_writer(
+            STREAM,
+            writer_id=WRITER_ID if self._is_proxied else None,
+            in_flight_bytes=IN_FLIGHT_BYTES,
+        )
 
     def _connect(self, region: str) -> AbstractAsyncContextManager[Log]:
         plan = self._cluster.plan
@@ -257,10 +327,12 @@ class _Story:
             comparison.problem(
                 f"{comparison.read_count:,} of {len(self._flights):,} flights were read back"
             )
-        writers_count = len({segment.owner_epoch for segment in segments})
-        if writers_count != WRITERS_COUNT:
+        owners_count = len({segment.owner_epoch for segment in segments})
+        # A proxy that was killed has a successor; a direct writer owns the stream itself.
+        expected_count = 2 if self._is_proxied else WRITERS_COUNT
+        if owners_count < expected_count:
             comparison.problem(
-                f"{writers_count} writers wrote the segments, not {WRITERS_COUNT}"
+                f"{owners_count} owners wrote the segments, not {expected_count}"
             )
         return StoryReport(
             region_lost=self._lost,
@@ -273,8 +345,15 @@ class _Story:
             read_bytes=comparison.read_bytes,
             sha256=comparison.digest,
             segments_count=len(segments),
-            writers_count=writers_count,
-            latencies=tuple(watch.latencies() for watch in self._watches),
+            writers_count=self._writers_count,
+            latencies=tuple(self._parts()),
             problems=comparison.problems,
             took_s=trio.current_time() - self._started_s,
         )
+
+    def _parts(self) -> Iterator[Latencies]:
+        """The latencies of each part, and the records lost in it."""
+        ends = [*(watch.first_sequence for watch in self._watches[1:]), len(self._flights)]
+        for watch, end in zip(self._watches, ends, strict=True):
+            lost_count = self._comparison.missing_count(watch.first_sequence, end)
+            yield watch.latencies(lost_count=lost_count)
