@@ -60,7 +60,8 @@ async def hand_over(
     """Give each partition to the first of its successors that is still there.
 
     Every append that a writer took is answered first; later ones are refused as
-    HandedOverError. A writer whose partition was given, or left, has failed with that error.
+    HandedOverError. A writer whose partition was given, or left, has failed with that error; if
+    its block ends because of that, it waits for the hand-over.
     The caller bounds the time. If it stops waiting, the end of the writers' block settles what
     is open, as after any failure.
     """
@@ -79,7 +80,11 @@ async def hand_over(
         offers=offers,
         end_s=end_s,
     )
-    await run.follow(run.core.begin())
+    try:
+        await run.follow(run.core.begin())
+    finally:
+        for writer in successors:
+            writer.on_handed_over()
     return run.handed_over()
 
 

@@ -25,7 +25,7 @@ Invariants (PROTOCOL O4 to O6, O11 and S1):
 
 `SegmentRoller` opens the ledgers, one after another, and keeps their members up.
 
-Rules: PROTOCOL M5, O5, O11, O14, O15, S7, S18, S19 and W11.
+Rules: PROTOCOL M5, O5, O11, O14, O15, O16, S7, S18, S19 and W11.
 """
 
 from collections import deque
@@ -146,6 +146,9 @@ class PartitionWriter:
         """Whether metadata has that the last ledger is CLOSED."""
         self._has_ended = False
         """Whether a successor can be named: all is answered, and no ledger is open."""
+        self._handed_over = trio.Event()
+        """Set while no hand-over is under way."""
+        self._handed_over.set()
         self._progress = trio.Event()
         self._segments = SegmentRoller(
             name,
@@ -481,7 +484,10 @@ class PartitionWriter:
 
         Appends are refused meanwhile, for certain, as HandedOverError. If the caller stops
         waiting before all are answered, the writer goes on. Raises why it has failed, if so.
+        `on_handed_over` must follow: the writer does not leave before.
         """
+        if self._handed_over.is_set():
+            self._handed_over = trio.Event()
         if self._has_ended:
             return self._segments.owner
         moves = HandedOverError(f"{self.name} moves to another owner: send it there")
@@ -500,14 +506,20 @@ class PartitionWriter:
         self._has_ended = True
         return self._segments.owner
 
+    def on_handed_over(self) -> None:
+        """The hand-over is over, whether or not a successor has the partition."""
+        self._handed_over.set()
+
     async def leave(self) -> None:
         """Close the open ledger and leave, so that the next owner need not recover.
 
+        A hand-over under way comes first: the record of an owner that has left cannot be given.
         Requests that metadata does not answer are repeated; the caller bounds that. The leave
         itself is always recorded, later if need be: readers would otherwise wait for ever. A
         successor that was given the partition is left alone.
         """
         try:
+            await self._handed_over.wait()
             await self._close_and_release()
         finally:
             self._owners.release_nowait(self._segments.owner)

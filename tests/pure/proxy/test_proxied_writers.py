@@ -89,17 +89,21 @@ async def test_a_draining_proxy_hands_its_partitions_to_the_others(
         first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
         second = await nursery.start(RunningProxy(world.cluster, "proxy-2", "eu-west").run)
         async with world.cluster.open_client("us-east", host="one", via="proxy") as log:
-            async with log.open_writer(STREAM) as writer:
-                await writer.append(b"one")
+            await log.create_stream("shop/wide", survive="1 region", partitions=4)
+            async with log.open_writer("shop/wide") as writer:
+                for number in range(8):
+                    await writer.append(b"%d" % number, key=b"same")
+                    await writer.append(b"%d" % number)
+            world.cluster.store.round_trip_s = lambda: 0.05
             await first.drain()
-            (partition,) = (await log.describe_stream(STREAM)).partition_list
-            async with log.open_writer(STREAM) as writer:
-                receipt = await writer.append(b"two")
+            partitions = (await log.describe_stream("shop/wide")).partition_list
+            async with log.open_writer("shop/wide") as writer:
+                receipt = await writer.append(b"8", key=b"same")
         await second.drain()
 
-    assert partition.owner == "proxy proxy-2 in eu-west"
-    assert partition.owner_is_alive
-    assert receipt.sequence == 1
+    assert {one.owner for one in partitions} == {"proxy proxy-2 in eu-west"}
+    assert all(one.owner_is_alive for one in partitions)
+    assert receipt.sequence >= 8
 
 
 async def test_a_named_writer_loses_nothing_and_repeats_nothing_when_the_owner_is_killed(

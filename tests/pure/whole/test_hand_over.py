@@ -151,6 +151,35 @@ async def test_a_wave_takes_two_rounds_of_metadata(autojump_clock: MockClock) ->
         assert trio.current_time() - began_s == pytest.approx(0.2)
 
 
+async def test_blocks_that_end_with_their_writers_leave_nothing_of_the_hand_over_out(
+    autojump_clock: MockClock,
+) -> None:
+    """A proxy ends each block as soon as its writer has failed, while others still end."""
+    async with (
+        open_owners(partitions=3) as site,
+        site.new.partition_opener.open_offer() as offer,
+        trio.open_nursery() as nursery,
+    ):
+        writers: list[PartitionWriter] = []
+
+        async def own_until_it_fails(number: int) -> None:
+            async with site.old.partition_opener.open(
+                site.stream, number, wants_received=False
+            ) as opened:
+                writers.extend(opened.in_order)
+                await opened.in_order[0].wait_failed()
+
+        for number in range(3):
+            nursery.start_soon(own_until_it_fails, number)
+        await trio.sleep(5.0)
+        await append(writers[0], b"one ledger takes longer to close")
+        site.cluster.store.round_trip_s = lambda: 0.1
+        handed = await site.old.partition_opener.hand_over(dict.fromkeys(writers, (offer,)))
+
+        assert len(handed.given) == 3
+        assert {(await site.owner(number)).presence for number in range(3)} == {offer.presence}
+
+
 async def test_a_lost_answer_leaves_one_owner(autojump_clock: MockClock) -> None:
     async with (
         open_owners(partitions=2) as site,
