@@ -35,14 +35,14 @@ from geolog.catalog.stream_view import StreamView
 from geolog.client.arguments import checked
 from geolog.client.proxies.proxies import Proxies
 from geolog.client.reading.bounds import EARLIEST, Bound
-from geolog.client.reading.reader import (
-    Reader,
+from geolog.client.reading.reader import Reader
+from geolog.client.reading.record import Gap
+from geolog.client.reading.scan import PartitionScan, ReaderConfig
+from geolog.client.reading.stream_reader import (
     check_one_partition,
     check_within,
     open_stream_reader,
 )
-from geolog.client.reading.record import Gap
-from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.proxied_writer import open_proxied_writer
 from geolog.client.writing.stream_writer import open_stream_writer

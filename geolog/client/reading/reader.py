@@ -1,46 +1,26 @@
-"""Reads a stream in order: one task per partition reads ahead into one bounded channel.
+"""What a reader offers an application: records, batches or runs, in order, from any source."""
 
-Records of one partition come in order; records of several partitions come as they arrive. A
-bounded read ends at the ends found when it was opened, or fails.
-
-Rules: PROTOCOL R6, R14.
-"""
-
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
-from functools import partial
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Generic, Protocol, TypeVar
 
 import attrs
-import trio
 
-from geolog.background import all_of, both, open_background
-from geolog.client.reading.bounds import (
-    AtDlsn,
-    AtSequence,
-    AtTransaction,
-    Bound,
-    LastRecords,
-    Latest,
-    check_order,
-    wrong_order,
-)
-from geolog.client.reading.partition_range import PartitionRange
-from geolog.client.reading.place_search import PlaceSearch
-from geolog.client.reading.read_range import Begin, Until
 from geolog.client.reading.record import Gap, Record, RecordBatch
-from geolog.client.reading.scan import PartitionScan, ReaderConfig
-from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk
-from geolog.ledger.reading.ledger_reader import FetchedEntry
-from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import PartitionName, SegmentRecord
-from topology.errors import ClosedError, GeologError, InvalidArgumentError, TrimmedError
+from topology.errors import ClosedError, GeologError, TrimmedError
 
 T = TypeVar("T")
 
 
-Received = tuple[PartitionRange, Chunk | TrimmedRun] | GeologError
+class RunSource(Protocol):
+    """Where the runs of a reader come from. `next_run` raises StopAsyncIteration at the end."""
+
+    async def next_run(self) -> RecordBatch | Gap:
+        """The next run of records, or the next gap."""
+        ...
+
+    def close(self) -> None:
+        """Drop what was read ahead: the block is over."""
+        ...
 
 
 class Reader:
@@ -50,15 +30,11 @@ class Reader:
     again to go on after them. `items` and `runs` give a `Gap` in their place instead.
     """
 
-    def __init__(self, what: str, received: trio.MemoryReceiveChannel[Received]) -> None:
+    def __init__(self, what: str, source: RunSource) -> None:
         self._what = what
-        self._received = received
+        self._source = source
         self._failure: GeologError | None = None
         self._is_closed = False
-        self._entries: deque[tuple[PartitionRange, SegmentRecord, FetchedEntry]] = deque()
-        # Of one entry only: unpacked batches are large.
-        self._batches: deque[RecordBatch | Gap] = deque()
-        self._holding: deque[PartitionRange] = deque()
         self._records: Iterator[Record] = iter(())
 
     def __repr__(self) -> str:
@@ -67,8 +43,7 @@ class Reader:
     def close(self) -> None:
         """Drop the records read ahead and refuse further reads: the block is over."""
         self._is_closed = True
-        self._entries.clear()
-        self._batches.clear()
+        self._source.close()
         self._records = iter(())
 
     def __aiter__(self) -> "Reader":
@@ -109,48 +84,16 @@ class Reader:
         return run
 
     async def _next_run(self) -> RecordBatch | Gap:
-        while not self._batches:
-            if self._entries:
-                wanted, segment, fetched = self._entries.popleft()
-                self._batches.extend(wanted.batches_of(segment, fetched))
-                if wanted.is_over:
-                    wanted.reading.cancel(reason="the range was read to its end")
-                continue
-            try:
-                wanted, found = await self._receive()
-            except StopAsyncIteration:
-                self._batches.extend(self._held_to_the_end())
-                if not self._batches:
-                    raise
-                continue
-            if isinstance(found, Chunk):
-                self._entries.extend((wanted, found.segment, one) for one in found.entries)
-            elif (gap := wanted.gap_of(found)) is not None:
-                return gap
-            elif wanted.held is not None and wanted not in self._holding:
-                self._holding.append(wanted)
-        return self._batches.popleft()
-
-    def _held_to_the_end(self) -> list[Gap]:
-        """Gaps that no record followed."""
-        held = [wanted.take_held() for wanted in self._holding]
-        self._holding.clear()
-        return [gap for gap in held if gap is not None]
-
-    async def _receive(self) -> tuple[PartitionRange, Chunk | TrimmedRun]:
-        """The next item read ahead. StopAsyncIteration at the end; ClosedError when closed."""
+        """The next run. StopAsyncIteration at the end; ClosedError when closed."""
         if self._is_closed:
             raise ClosedError(f"the reader of {self._what} is closed: use it within its block")
         if self._failure is not None:
             raise self._failure  # Each time: a failed read never looks like a short one.
         try:
-            received = await self._received.receive()
-        except trio.EndOfChannel:
-            raise StopAsyncIteration from None
-        if isinstance(received, GeologError):
-            self._failure = received
-            raise received
-        return received
+            return await self._source.next_run()
+        except GeologError as error:
+            self._failure = error
+            raise
 
 
 @attrs.frozen
@@ -176,145 +119,3 @@ class ReadTrimmedError(TrimmedError):
             f" {gap.to_sequence - 1}; the first one left is {gap.to_sequence}"
         )
         self.gap = gap
-
-
-@asynccontextmanager
-async def open_stream_reader(
-    scans: list[PartitionScan],
-    *,
-    more_scans: Callable[[int], Awaitable[list[PartitionScan]]] | None = None,
-    start: Bound,
-    stop: Bound | None,
-    is_following: bool,
-    config: ReaderConfig,
-) -> AsyncIterator[Reader]:
-    """Read from `start` up to `stop`, exclusive; without `stop` up to the current end.
-
-    With `is_following` the read goes on after that end, until `stop` or for ever.
-    InvalidArgumentError if a bound names a place in one partition and there are several.
-
-    more_scans(N): the partitions of the stream after the first N; None to read one partition.
-    """
-    # more_scans is called once the ends are known. Metadata has caught up by then, and its
-    # reads never go back, so it knows every partition that existed when the read began.
-    what = str(scans[0].name if len(scans) == 1 else scans[0].name.stream)
-    check_one_partition(what, len(scans), start)
-    check_one_partition(what, len(scans), stop)
-    check_order(start, stop)
-    found: list[tuple[PartitionRange, PartitionEnd | None]] = []
-    while len(found) < len(scans):
-        found += await all_of(
-            [
-                partial(_found_range, scan, start, stop, is_following)
-                for scan in scans[len(found) :]
-            ]
-        )
-        if more_scans is not None:
-            scans = [*scans, *await more_scans(len(scans))]
-        check_one_partition(what, len(scans), start)
-        check_one_partition(what, len(scans), stop)
-    send, receive = trio.open_memory_channel[Received](config.ahead_chunks)
-    async with open_background() as nursery, send:
-        for scan, (wanted, end) in zip(scans, found, strict=True):
-            nursery.start_soon(
-                _read_wanted, scan, wanted, end, send.clone(), name=f"read ahead of {scan.name}"
-            )
-        send.close()
-        reader = Reader(what, receive)
-        try:
-            yield reader
-        finally:
-            reader.close()
-
-
-def check_one_partition(what: str, count: int, bound: Bound | None) -> None:
-    """InvalidArgumentError if a bound names a place in one partition and there are several."""
-    if count > 1 and isinstance(bound, AtDlsn | AtSequence | AtTransaction):
-        raise InvalidArgumentError(
-            f"{what} has {count} partitions, each with positions of its own: name one of them,"
-            f" e.g. {what}#0"
-        )
-
-
-async def _found_range(
-    scan: PartitionScan,
-    start: Bound,
-    stop: Bound | None,
-    is_following: bool,  # noqa: FBT001 - Called through a partial.
-) -> tuple[PartitionRange, PartitionEnd | None]:
-    """Find where reading of one partition begins and ends."""
-
-    async def find_end() -> PartitionEnd | None:
-        return None if is_following else await scan.end()
-
-    end, _ = await both(find_end, scan.refresh)
-    if end is not None:
-        check_within(scan.name, start, end)
-        check_within(scan.name, stop, end)
-    search = PlaceSearch(scan)
-    begin = await search.locate(start, end)
-    until = await search.until(stop, end)
-    _check_located(start, begin, stop, until)
-    return PartitionRange(scan.name, begin, until), end
-
-
-def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) -> None:
-    """InvalidArgumentError if a bound is beyond the end."""
-    match bound:
-        case AtSequence(sequence, _) if sequence > end.sequence:
-            raise InvalidArgumentError(
-                f"sequence {sequence} is beyond the end: the next sequence of {name} is"
-                f" {end.sequence}"
-            )
-        case AtDlsn(dlsn) if dlsn.segment > max(1, end.segment):
-            raise InvalidArgumentError(
-                f"{dlsn} is beyond the end: {name} ends in segment {end.segment}"
-            )
-        case _:
-            return
-
-
-def _check_located(start: Bound, begin: Begin, stop: Bound | None, until: Until) -> None:
-    """InvalidArgumentError if bounds of different forms prove to be in the wrong order."""
-    if not isinstance(start, AtSequence | LastRecords | Latest):
-        return
-    if not isinstance(stop, AtSequence | LastRecords) or until.sequence is None:
-        return
-    asked = begin.sequence if begin.trimmed_from is None else begin.trimmed_from
-    if type(start) is not type(stop) and until.sequence < asked:
-        raise wrong_order(start, stop)
-
-
-async def _read_wanted(
-    scan: PartitionScan,
-    wanted: PartitionRange,
-    end: PartitionEnd | None,
-    send: trio.MemorySendChannel[Received],
-) -> None:
-    """Read ahead until the reader that takes the records reaches the end of its range."""
-    with wanted.reading:
-        await _read_ahead(scan, wanted, end, send)
-
-
-async def _read_ahead(
-    scan: PartitionScan,
-    wanted: PartitionRange,
-    end: PartitionEnd | None,
-    send: trio.MemorySendChannel[Received],
-) -> None:
-    async with send:
-        try:
-            begin = wanted.begin
-            if begin.trimmed_from is not None:
-                await send.send((wanted, TrimmedRun(begin.trimmed_from, begin.sequence)))
-            if wanted.until.is_before(begin):
-                return
-            async with open_walk(scan, begin, end) as walk:
-                while (found := await walk.next_chunk()) is not None:
-                    await send.send((wanted, found))
-                    if isinstance(found, Chunk) and wanted.until.is_past(
-                        found.entries[-1].decoded.header
-                    ):
-                        return
-        except GeologError as error:
-            await send.send(error)

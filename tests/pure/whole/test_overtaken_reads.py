@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
+from geolog.client.reading.stream_reader import ReadAhead
 from geolog.client.reading.scan import ReaderConfig
 from tests.pure.whole.clusters import STREAM, World, append_each, numbered, open_world
 
@@ -136,6 +137,8 @@ async def test_highly_compressed_batches_are_not_unpacked_all_at_once(
         async with world.log.open_reader(STREAM) as reader:
             runs = reader.runs()
             await anext(runs)
-            unpacked = len(reader._batches)  # noqa: SLF001
+            source = reader._source  # noqa: SLF001
+        assert isinstance(source, ReadAhead)
+        unpacked = len(source._batches)  # noqa: SLF001
             assert unpacked <= 1
             assert len([run async for run in runs]) == 19
