@@ -34,6 +34,10 @@ COMPLETE_VARIABLE = "_GEOLOG_COMPLETE"
 
 _GLOBAL_SETTINGS = {
     "zookeeper": ("HOST:PORT,…[/chroot]", "ZooKeeper servers of the cluster."),
+    "proxy": (
+        "HOST:PORT,…",
+        "Write proxies to ask first; without --zookeeper, append and read go through them.",
+    ),
     "cluster": ("NAME", "Name of the cluster. [default: default]"),
     "region": ("NAME", "Region this command runs in; reads prefer its nodes."),
     "gateway": ("HOST:PORT", "Reach servers through this gateway of an emulated WAN."),

@@ -53,7 +53,8 @@ async def open_log(
     config = invocation.config
     placement = configured(PlacementConfig, invocation.decide(PLACEMENT))
     async with connect(
-        zookeeper=named_zookeeper(invocation),
+        zookeeper=config.zookeeper or None if config.proxy else named_zookeeper(invocation),
+        proxies=config.proxy or None,
         cluster=config.cluster,
         region=config.region,
         gateway=config.gateway,
@@ -61,7 +62,7 @@ async def open_log(
         zookeeper_regions=_listed(config.zookeeper_regions),
         config=LogConfig(pool=PoolConfig(placement=placement)),
     ) as log:
-        if minds_region:
+        if minds_region and config.zookeeper:
             await check_standing(log, invocation)
         yield log
 
@@ -90,11 +91,13 @@ class Patience:
 async def too_slow(invocation: Invocation) -> UnavailableError:
     """Build the error for a wait longer than `--timeout`, by probing which servers answer."""
     config = invocation.config
+    waited = f"no answer within {format_seconds(config.timeout_s)} (--timeout)"
+    if not config.zookeeper:
+        return UnavailableError(f"{waited}: are the write proxies {config.proxy} up?")
     hosts, _ = parse_servers(config.zookeeper)
     servers = [Address.parse(host) for host in hosts.split(",")]
     transport = transport_through(gateway_of(config.gateway, config.region))
     reach = await reach_of(servers, transport)
-    waited = f"no answer within {format_seconds(config.timeout_s)} (--timeout)"
     why = reach.why_away()
     if why is not None and not reach.idle:
         return UnavailableError(

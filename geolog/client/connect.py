@@ -11,7 +11,9 @@ from geolog.background import open_background
 from geolog.catalog.partition_owners import PartitionOwners
 from geolog.client.arguments import checked
 from geolog.client.log import Log, LogConfig
+from geolog.client.proxied_log import open_proxied_log
 from geolog.client.proxies.connection import ProxyConnections
+from geolog.client.proxies.directory import RegisteredProxies
 from geolog.client.proxies.proxies import Proxies, Via
 from geolog.client.proxies.routes import ProxyRoutes
 from geolog.ledger.nodes.node_pool import open_node_pool
@@ -43,11 +45,12 @@ async def open_log(
     ask_reach: AskReach | None = None,
     metadata_regions: tuple[str, ...] | None = None,
     via: Via | None = "direct",
+    proxies: Sequence[Address] = (),
 ) -> AsyncIterator[Log]:
     """Open a log over given seams, for the length of the block.
 
     ask_reach: asks the servers of the metadata store how they are. metadata_regions: the region
-    of each of them. None: not known.
+    of each of them. None: not known. proxies: write proxies to ask before others.
     """
     config = config or LogConfig()
     paths = ClusterPaths(cluster)
@@ -60,11 +63,7 @@ async def open_log(
         open_shown_owners(metadata, paths, PartitionOwners(metadata, paths), rng) as owners,
         open_background() as nursery,
     ):
-        proxies = Proxies(
-            ProxyConnections(transport, nursery),
-            ProxyRoutes(metadata, cluster, region, rng),
-            via,
-        )
+        directory = RegisteredProxies(metadata, cluster, region, proxies)
         log = Log(
             metadata=metadata,
             replicas=Replicas.of(pool, region=region),
@@ -78,7 +77,9 @@ async def open_log(
             config=config,
             ask_reach=ask_reach,
             metadata_regions=metadata_regions,
-            proxies=proxies,
+            proxies=Proxies(
+                ProxyConnections(transport, nursery), ProxyRoutes(directory, rng), via
+            ),
         )
         try:
             yield log
@@ -90,7 +91,8 @@ async def open_log(
 @checked
 async def connect(
     *,
-    zookeeper: str,
+    zookeeper: str | None = None,
+    proxies: str | Sequence[str] | None = None,
     cluster: str = "default",
     region: str | None = None,
     via: Literal["direct", "proxy"] | None = None,
@@ -101,7 +103,9 @@ async def connect(
 ) -> AsyncIterator[Log]:
     """Connect to a cluster, for the length of the block.
 
-    zookeeper: servers and chroot, `HOST:PORT,…[/chroot]`. region: the caller's region; reads
+    zookeeper: servers and chroot, `HOST:PORT,…[/chroot]`. proxies: write proxies to ask first,
+    `HOST:PORT,…` or a list; without zookeeper the log appends and reads through them, and every
+    other call raises InvalidArgumentError. region: the caller's region; reads
     prefer its nodes. via: `proxy` writes through write proxies; `direct` makes this process the
     owner of the streams it writes. Left out: through proxies if any is up, else directly.
     gateway: `HOST:PORT` of a gateway of an emulated WAN, to reach all servers as from `region`.
@@ -109,6 +113,24 @@ async def connect(
     UnavailableError: no ZooKeeper server answers. NotFoundError: there is no such cluster.
     """
     rng = random.Random()
+    given = _addresses(proxies)
+    if zookeeper is None:
+        if not given:
+            raise InvalidArgumentError("give zookeeper='HOST:PORT' or proxies='HOST:PORT'")
+        if via == "direct":
+            raise InvalidArgumentError(
+                "via='direct' needs ZooKeeper: give zookeeper='HOST:PORT'"
+            )
+        async with open_proxied_log(
+            given,
+            transport=transport_through(gateway_of(gateway, region)),
+            cluster=cluster,
+            region=region,
+            rng=rng,
+            now_us=_now_us,
+        ) as proxied:
+            yield proxied
+        return
     through = gateway_of(gateway, region)
     servers = [Address.parse(each) for each in parse_servers(zookeeper)[0].split(",")]
     async with open_zookeeper(
@@ -122,13 +144,26 @@ async def connect(
             region=region,
             who=f"{region or 'nowhere'}/{rng.getrandbits(32):08x}",
             rng=rng,
-            now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
+            now_us=_now_us,
             config=config,
             ask_reach=partial(reach_of, servers, transport_through(through)),
             metadata_regions=_checked_regions(zookeeper_regions, len(servers)),
             via=via,
+            proxies=given,
         ) as log:
             yield log
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000  # noqa: TID251 - where it is born.
+
+
+def _addresses(proxies: str | Sequence[str] | None) -> list[Address]:
+    """The addresses of proxies, given as one text or as several. InvalidArgumentError."""
+    if proxies is None:
+        return []
+    texts = proxies.split(",") if isinstance(proxies, str) else proxies
+    return [Address.parse(one.strip()) for one in texts]
 
 
 def _checked_regions(

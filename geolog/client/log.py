@@ -44,7 +44,7 @@ from geolog.client.reading.stream_reader import (
     open_stream_reader,
 )
 from geolog.client.writing.partition_batcher import WriterConfig
-from geolog.client.writing.proxied_writer import open_proxied_writer
+from geolog.client.writing.proxied_writer import WrittenStream, open_proxied_writer
 from geolog.client.writing.stream_writer import open_stream_writer
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import AckLevel
@@ -74,7 +74,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     parse_target,
 )
-from topology.errors import ClosedError
+from topology.errors import ClosedError, SealedError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -527,13 +527,19 @@ class Log:
             partial(self._named, name), self._proxies.is_way_to_write
         )
         if is_by_proxy:
+            if record.is_sealed:
+                raise SealedError(f"{record.name} is sealed: it takes no more records")
+
+            async def read_stream() -> WrittenStream:
+                return WrittenStream.of(await self._catalog.read_same_latest(record))
+
             opened = open_proxied_writer(
-                record,
+                WrittenStream.of(record),
                 number,
                 config,
                 writer_id=writer_id,
                 ack=AckLevel(ack),
-                catalog=self._catalog,
+                read_stream=read_stream,
                 proxies=self._proxies,
                 rng=self._rng,
                 now_us=self._now_us,

@@ -19,7 +19,12 @@ from geolog.transport.seam import Address
 from geolog.transport.websocket import open_websocket
 from sim.processes.drills.drilled_cluster import DemoCluster
 from sim.processes.drills.verdict import RegionFigures, Verdict
-from tests.system.demo_process import DemoProcess, plain_environment, running_demo
+from tests.system.demo_process import (
+    WAIT_S_MAX,
+    DemoProcess,
+    plain_environment,
+    running_demo,
+)
 
 STREAM = "shop/orders"
 
@@ -145,6 +150,33 @@ def test_a_record_is_appended_by_hand_over_a_websocket(demo: DemoProcess) -> Non
 
     hello, ack = map(json.loads, done.stdout.splitlines())
     assert (hello["type"], ack["type"], ack["sequence"]) == ("hello", "ack", 0)
+
+
+def test_the_command_appends_and_reads_through_proxies_without_zookeeper(
+    demo: DemoProcess, tmp_path: Path
+) -> None:
+    def geolog(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [Path(sys.executable).parent / "geolog", *arguments, "--proxy", proxies],
+            cwd=tmp_path,  # No settings file there names a ZooKeeper server.
+            input=given,
+            capture_output=True,
+            timeout=WAIT_S_MAX,
+            check=False,
+        )
+
+    proxies = ",".join(proxy_address(demo, region) for region in ("a", "b"))
+    demo.json("stream", "create", "shop/alone")
+    lines = b"".join(b"line %d\n" % number for number in range(1000))
+
+    appended = geolog("append", "shop/alone", "--writer", "till-7", given=lines)
+    read = geolog("read", "shop/alone")
+    listed = geolog("stream", "ls")
+
+    assert appended.returncode == 0, appended.stderr
+    assert read.stdout == lines, read.stderr
+    assert (listed.returncode, listed.stdout) == (2, b"")
+    assert b"needs ZooKeeper" in listed.stderr
 
 
 def drill(demo: DemoProcess, *arguments: str) -> Verdict:

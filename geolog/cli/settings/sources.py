@@ -43,6 +43,11 @@ class CommandConfig:
     `stream create` refuses to promise that a stream survives a loss that ZooKeeper would not
     survive."""
 
+    proxy: str = ""
+    """Write proxies to ask first, `HOST:PORT,HOST:PORT`. Without `zookeeper`, `geolog append`
+    and `geolog read` go through them, and all other commands refuse. If unset, they are found
+    in ZooKeeper."""
+
     cluster: str = "default"
     """Name of the cluster; several clusters can share one ZooKeeper."""
 

@@ -53,8 +53,8 @@ PATIENCE_S = 30.0
 
 _OPEN_S = 15.0
 """How long a proxy may take to open a channel: it may have to take the partition over."""
-_BACK_OFF_FIRST_S = 0.02
-_BACK_OFF_MAX_S = 0.5
+BACK_OFF_FIRST_S = 0.02
+BACK_OFF_MAX_S = 0.5
 _REDIRECTS_MAX = 8
 _FAILED_MAX = 8
 """Proxies to ask last, because they have failed just now."""
@@ -306,7 +306,7 @@ class RemotePartition:
         """Open a channel somewhere. Raises what cannot be mended by asking again."""
         deadline_s = trio.current_time() + self._patience_s
         failed: list[Address] = []
-        back_off_s = _BACK_OFF_FIRST_S
+        back_off_s = BACK_OFF_FIRST_S
         while True:
             try:
                 return await self._open_once(failed)
@@ -318,7 +318,7 @@ class RemotePartition:
                         f"no proxy took {self.name} for {self._patience_s:g} s: {error}"
                     ) from error
             await trio.sleep(back_off_s * self._rng.uniform(0.5, 1.0))
-            back_off_s = min(2 * back_off_s, _BACK_OFF_MAX_S)
+            back_off_s = min(2 * back_off_s, BACK_OFF_MAX_S)
 
     async def _open_once(self, failed: list[Address]) -> tuple[ProxyConnection, _Channel, int]:
         address = await self._routes.first_for(self.name, failed=failed)

@@ -1,4 +1,4 @@
-"""What a reader offers an application: records, batches or runs, in order, from any source."""
+"""Reader of a stream: records, batches or runs in order, from any source of runs."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Generic, Protocol, TypeVar

@@ -1,21 +1,39 @@
 """Opens a writer whose partitions are owned by write proxies."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import attrs
 import trio
 
 from geolog.background import all_of, open_background
-from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.proxies.proxies import Proxies
 from geolog.client.proxies.remote_partition import RemotePartition
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.client.writing.writer_session import open_session
-from geolog.protocol.stream_state import StreamRecord
-from topology.errors import SealedError
+from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
+
+
+@attrs.frozen
+class WrittenStream:
+    """Facts of a stream that a writer through proxies needs."""
+
+    name: StreamName
+    life: str
+    partitions: int
+    home_epoch: int
+
+    @classmethod
+    def of(cls, record: StreamRecord) -> "WrittenStream":
+        """Take them from its record."""
+        return cls(record.name, record.life, record.partitions, record.home_epoch)
+
+
+ReadStream = Callable[[], Awaitable[WrittenStream]]
+"""Reads a stream, with every partition that was added before the call."""
 
 
 class RemotePartitions:
@@ -23,15 +41,15 @@ class RemotePartitions:
 
     def __init__(
         self,
-        stream: StreamRecord,
+        stream: WrittenStream,
         *,
-        catalog: StreamCatalog,
+        read_stream: ReadStream,
         proxies: Proxies,
         rng: random.Random,
         nursery: trio.Nursery,
     ) -> None:
         self._stream = stream
-        self._catalog = catalog
+        self._read_stream = read_stream
         self._proxies = proxies
         self._rng = rng
         self._nursery = nursery
@@ -41,7 +59,7 @@ class RemotePartitions:
         """Open channels to these partitions of the stream, all at once."""
         new = [
             RemotePartition(
-                self._stream.partition(number),
+                PartitionName(self._stream.name, number, self._stream.life),
                 connections=self._proxies.connections,
                 routes=self._proxies.routes,
                 rng=self._rng,
@@ -55,7 +73,7 @@ class RemotePartitions:
 
     async def grow(self) -> int:
         """Read how many partitions the stream has, and open those that are new too."""
-        self._stream = await self._catalog.read_same_latest(self._stream)
+        self._stream = await self._read_stream()
         await self.open(list(range(len(self.in_order), self._stream.partitions)))
         return len(self.in_order)
 
@@ -67,13 +85,13 @@ class RemotePartitions:
 
 @asynccontextmanager
 async def open_proxied_writer(
-    stream: StreamRecord,
+    stream: WrittenStream,
     number: int | None,
     config: WriterConfig,
     *,
     writer_id: str | None,
     ack: AckLevel,
-    catalog: StreamCatalog,
+    read_stream: ReadStream,
     proxies: Proxies,
     rng: random.Random,
     now_us: Callable[[], int],
@@ -83,12 +101,10 @@ async def open_proxied_writer(
     SealedError, NoSuchStreamError, FencedError if a direct writer owns a partition,
     UnavailableError if no proxy takes one.
     """
-    if stream.is_sealed:
-        raise SealedError(f"{stream.name} is sealed: it takes no more records")
     async with open_background() as nursery:
         remote = RemotePartitions(
             stream,
-            catalog=catalog,
+            read_stream=read_stream,
             proxies=proxies,
             rng=rng,
             nursery=nursery,

@@ -105,6 +105,18 @@ class _MessagePack(FrameCodec):
         return {"key": key, "value": value, "headers": dict(headers or {})}
 
 
+def credit_frame(records: int) -> bytes:
+    """A client's MessagePack frame that grants credit for so many records."""
+    return _packed({"type": "credit", "records": records})
+
+
+def read_document(frame: str | bytes) -> Document:
+    """The document of a proxy's MessagePack frame, for a client that reads. BadFrameError."""
+    if not isinstance(frame, bytes):
+        raise BadFrameError("text frames are not part of geolog.v1.msgpack", None)
+    return _unpacked(frame)
+
+
 JSON_FRAMES: FrameCodec = _Json()
 MSGPACK_FRAMES: FrameCodec = _MessagePack()
 

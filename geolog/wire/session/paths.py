@@ -64,6 +64,20 @@ class ReadPath:
     """Records that the client takes before it sends a credit; None for no limit."""
     cursor: str | None = None
 
+    def text(self) -> str:
+        """The path and query that `parse_path` accepts."""
+        given = {
+            "partition": self.partition,
+            "from": self.start,
+            "to": self.stop,
+            "count": self.count,
+            "follow": "1" if self.is_following else None,
+            "credit": self.credit,
+            "cursor": self.cursor,
+        }
+        query = urlencode({name: one for name, one in given.items() if one is not None})
+        return f"/v1/streams/{self.stream.namespace}/{self.stream.name}/read?{query}"
+
 
 @attrs.frozen
 class SessionPath:

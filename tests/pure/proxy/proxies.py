@@ -18,8 +18,8 @@ from regions.proxy.proxy import WriteProxy, open_write_proxy
 from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster
 
-_PORT = 7000
-_HTTP_PORT = 7080
+PORT = 7000
+HTTP_PORT = 7080
 
 
 Frame = dict[str, object]
@@ -78,8 +78,8 @@ async def open_proxy(
     """Run a proxy on a host of its own. `bugs_count`: as many bugs are expected, no more."""
     config = ProxyConfig(
         region=region,
-        listen=Address(proxy_id, _PORT),
-        http=Address(proxy_id, _HTTP_PORT),
+        listen=Address(proxy_id, PORT),
+        http=Address(proxy_id, HTTP_PORT),
         proxy_id=proxy_id,
         **settings,  # type: ignore[arg-type]
     )

@@ -10,8 +10,8 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.log import LogConfig
-from geolog.client.reading.stream_reader import ReadAhead
 from geolog.client.reading.scan import ReaderConfig
+from geolog.client.reading.stream_reader import ReadAhead
 from tests.pure.whole.clusters import STREAM, World, append_each, numbered, open_world
 
 RECORDS_EACH = 4
@@ -138,7 +138,7 @@ async def test_highly_compressed_batches_are_not_unpacked_all_at_once(
             runs = reader.runs()
             await anext(runs)
             source = reader._source  # noqa: SLF001
-        assert isinstance(source, ReadAhead)
-        unpacked = len(source._batches)  # noqa: SLF001
+            assert isinstance(source, ReadAhead)
+            unpacked = len(source._batches)  # noqa: SLF001
             assert unpacked <= 1
             assert len([run async for run in runs]) == 19
