@@ -216,6 +216,10 @@ class StreamCatalog:
             found += [StreamName(namespace, name) for name in names]
         return sorted(found)
 
+    async def names_in(self, namespace: str) -> list[str]:
+        """The names of the streams in one namespace, sorted."""
+        return sorted(await self._children(self._paths.namespace(namespace)))
+
     async def _children(self, path: str, freshness: Freshness = Freshness.NEARBY) -> list[str]:
         try:
             return await self._metadata.children(path, freshness=freshness)

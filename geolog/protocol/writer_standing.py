@@ -16,6 +16,9 @@ NO_NONCE = 0
 
 NONCE_MAX = (1 << 128) - 1
 
+EPOCH_MAX = (1 << 32) - 1
+"""Highest epoch of a writer's session."""
+
 
 @attrs.frozen
 class WriterFence:
@@ -23,6 +26,11 @@ class WriterFence:
 
     epoch: int
     nonce: int
+
+
+def is_possible_fence(fence: WriterFence) -> bool:
+    """Whether a session can begin with this fence."""
+    return 0 < fence.epoch <= EPOCH_MAX and NO_NONCE < fence.nonce <= NONCE_MAX
 
 
 @attrs.frozen(kw_only=True)

@@ -17,7 +17,7 @@ import struct
 
 import attrs
 
-from geolog.protocol.writer_standing import NO_NONCE, NONCE_MAX, WriterFence
+from geolog.protocol.writer_standing import NO_NONCE, WriterFence, is_possible_fence
 from geolog.wire.batch import Batch, SealedBatch, seal_batch
 from geolog.wire.limits import WRITER_ID_BYTES_MAX
 from topology.errors import DamagedBytesError
@@ -25,7 +25,6 @@ from topology.errors import DamagedBytesError
 TAG = 0x46
 
 _FENCE = struct.Struct("<B3xI16s")
-_EPOCH_MAX = (1 << 32) - 1
 
 
 @attrs.frozen
@@ -38,8 +37,7 @@ class OpenedFence:
 
 def seal_fence(writer_id: bytes, fence: WriterFence, *, now_us: int) -> SealedBatch:
     """The batch of the fence's control entry."""
-    assert 0 < fence.epoch <= _EPOCH_MAX, f"{fence} has an impossible epoch"
-    assert NO_NONCE < fence.nonce <= NONCE_MAX, f"{fence} has an impossible nonce"
+    assert is_possible_fence(fence), f"{fence} is impossible"
     value = _FENCE.pack(TAG, fence.epoch, fence.nonce.to_bytes(16, "little"))
     return seal_batch([value], keys=[writer_id], created_us=now_us)
 

@@ -24,8 +24,9 @@ from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.transport.message_socket import MessageSocket
-from geolog.wire.batch import open_batch
+from geolog.wire.session.batch_checks import fault_of_batch
 from geolog.wire.session.batches import (
+    BadBatchError,
     BatchesFromClient,
     BatchesFromProxy,
     decode_from_client,
@@ -53,6 +54,7 @@ from geolog.wire.session.told_errors import told
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.session_host import SessionHost, send_answer
 from topology.errors import (
+    DamagedBytesError,
     GeologError,
     HandedOverError,
     InvalidArgumentError,
@@ -123,7 +125,12 @@ class BatchSession:
                 message = await self._socket.receive()
                 if isinstance(message, str):
                     raise InvalidArgumentError("text frames are not part of geolog.v1.batches")
-                self._take(nursery, decode_from_client(message))
+                try:
+                    self._take(nursery, decode_from_client(message))
+                except BadBatchError as error:
+                    self._refuse(error, len(message))
+                except DamagedBytesError as error:
+                    raise InvalidArgumentError(f"the message is damaged: {error}") from error
 
     # Out.
 
@@ -172,6 +179,10 @@ class BatchSession:
                 assert_never(message)
 
     async def _answer_request(self, channel: int, request: int, answer: Answer) -> None:
+        if self._requests.statistics().tasks_waiting >= CHANNELS_MAX:
+            error = OverCapacityError(f"{CHANNELS_MAX} requests of this session wait already")
+            self._tell(RequestRefused(channel, request, told(error)))
+            return
         async with self._requests:
             try:
                 self._tell(await answer())
@@ -181,9 +192,7 @@ class BatchSession:
                 self._tell(RequestRefused(channel, request, told(error)))
 
     async def _describe(self, message: DescribeRequest) -> BatchesFromProxy:
-        stream = await self._host.opener.upkeep.catalog.read_latest(
-            StreamName.parse(message.stream)
-        )
+        stream = await self._host.find_stream(StreamName.parse(message.stream), is_latest=True)
         return StreamTold(
             request=message.request,
             life=stream.life,
@@ -246,10 +255,9 @@ class BatchSession:
         self._host.in_flight.give_back(count)
 
     async def _stream_of(self, message: OpenChannel) -> StreamRecord:
-        catalog = self._host.opener.upkeep.catalog
-        stream = await catalog.read(StreamName.parse(message.stream))
+        stream = await self._host.find_stream(StreamName.parse(message.stream))
         if stream.life != message.life or message.partition >= stream.partitions:
-            stream = await catalog.read_latest(stream.name)
+            stream = await self._host.find_stream(stream.name, is_latest=True)
         if stream.life != message.life:
             raise NoSuchStreamError(
                 f"stream {str(stream.name)!r} was deleted; another one has its name now"
@@ -299,40 +307,67 @@ class BatchSession:
 
         A batch for a channel that has ended is dropped: the client is told how many were taken.
         """
-        channel = self._channels.get(message.channel)
-        if channel is None or channel.owner is None:
-            return
         size_bytes = message.sealed.length_bytes
-        channel.unanswered_bytes += size_bytes
+        channel = self._channel_taking(message.channel, message.number, size_bytes)
+        if channel is not None:
+            assert channel.owner is not None
+            answer = self._answer_to(message, channel, channel.owner)
+            channel.answers.append((size_bytes, answer))
+
+    def _refuse(self, error: BadBatchError, size_bytes: int) -> None:
+        """Refuse, in its turn, a batch that was sealed wrongly."""
+        channel = self._channel_taking(error.channel, error.number, size_bytes)
+        if channel is not None:
+            channel.answers.append((size_bytes, partial(_refused, error, error)))
+
+    def _channel_taking(self, channel: int, number: int, size_bytes: int) -> _Channel | None:
+        """The channel, if it takes a batch of this number and size; it is counted then."""
+        found = self._channels.get(channel)
+        if found is None or found.owner is None:
+            return None
+        if number != found.taken_count:
+            self._end_channel(
+                found,
+                InvalidArgumentError(
+                    f"batch {number} on channel {channel} is out of order: the next one is"
+                    f" {found.taken_count}"
+                ),
+            )
+            return None
+        found.unanswered_bytes += size_bytes
         limit_bytes = self._host.config.credit_bytes + size_bytes
-        if channel.unanswered_bytes > limit_bytes or len(channel.answers) >= _UNANSWERED_MAX:
-            channel.scope.cancel(reason="over its credit")
-            error = OverCapacityError(
-                f"channel {channel.number} has {channel.unanswered_bytes} bytes unanswered; its"
-                f" credit is {self._host.config.credit_bytes}"
+        if found.unanswered_bytes > limit_bytes or len(found.answers) >= _UNANSWERED_MAX:
+            self._end_channel(
+                found,
+                OverCapacityError(
+                    f"channel {channel} has {found.unanswered_bytes} bytes unanswered; its"
+                    f" credit is {self._host.config.credit_bytes}"
+                ),
             )
-            del self._channels[channel.number]
-            self._tell(
-                ChannelClosed(
-                    channel=channel.number,
-                    error=told(error),
-                    answered_count=channel.answered_count,
-                    taken_count=channel.taken_count,
-                )
-            )
-            return
-        channel.taken_count += 1
+            return None
+        found.taken_count += 1
         self._count(size_bytes)
-        channel.answers.append((size_bytes, self._answer_to(message, channel, channel.owner)))
-        channel.has_answers.set()
+        found.has_answers.set()
+        return found
+
+    def _end_channel(self, channel: _Channel, error: GeologError) -> None:
+        channel.scope.cancel(reason=str(error))
+        del self._channels[channel.number]
+        self._tell(
+            ChannelClosed(
+                channel=channel.number,
+                error=told(error),
+                answered_count=channel.answered_count,
+                taken_count=channel.taken_count,
+            )
+        )
 
     def _answer_to(
         self, message: SendBatch, channel: _Channel, owner: PartitionWriter
     ) -> BatchAnswer:
-        try:
-            open_batch(message.sealed.data)
-        except GeologError as error:
-            return partial(_refused, message, error)
+        fault = fault_of_batch(message.sealed.data, message.terms)
+        if fault is not None:
+            return partial(_refused, message, fault)
         placed = owner.append(message.sealed, message.terms, None)
         if isinstance(placed, RepeatedBatch):
             return partial(_compared, message, placed)
@@ -356,7 +391,7 @@ class BatchSession:
         return answer
 
 
-async def _refused(message: SendBatch, error: GeologError) -> BatchesFromProxy:
+async def _refused(message: SendBatch | BadBatchError, error: GeologError) -> BatchesFromProxy:
     return BatchRefused(message.channel, message.number, told(error))
 
 

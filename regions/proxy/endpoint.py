@@ -139,6 +139,7 @@ class Endpoint:
             )
         match path:
             case ReadPath():
+                await self._host.find_stream(path.stream)
                 await ReadSession(socket, _codec_of(socket), self._host, path).run()
             case AppendPath():
                 await self._run_append(socket, path)
@@ -149,7 +150,7 @@ class Endpoint:
 
     async def _run_append(self, socket: WebSocket, path: AppendPath) -> None:
         codec = _codec_of(socket)
-        stream = await self._host.opener.upkeep.catalog.read(path.stream)
+        stream = await self._host.find_stream(path.stream)
         if await self._is_forwarded(path, stream):
             target = ForwardedTarget(self._host, stream, path.partition)
             await AppendSession(socket, codec, self._host, target, path.writer).run()

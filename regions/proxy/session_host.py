@@ -1,6 +1,8 @@
 """State that the sessions of one proxy share."""
 
+import difflib
 import random
+from bisect import bisect_left
 from collections.abc import Callable
 
 import attrs
@@ -9,6 +11,7 @@ import trio
 from geolog.client.log import Log
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address
 from geolog.wire.session.codes import Code
@@ -21,6 +24,7 @@ from topology.errors import (
     FencedError,
     GeologError,
     HandedOverError,
+    NoSuchStreamError,
     OverCapacityError,
     UnavailableError,
 )
@@ -29,6 +33,8 @@ ANSWER_TAKEN_S = 30.0
 """How long a client may take to read an answer."""
 
 _SESSION_ID_BITS = 64
+_COMPARED_MAX = 100
+"""Names before and behind an unknown one, in the alphabet, that may be meant."""
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +54,24 @@ class SessionHost:
     def new_session_id(self) -> str:
         """A random id, which names the session in logs."""
         return f"{self.rng.getrandbits(_SESSION_ID_BITS):016x}"
+
+    async def find_stream(self, name: StreamName, *, is_latest: bool = False) -> StreamRecord:
+        """The stream's settings. NoSuchStreamError names one that may be meant."""
+        catalog = self.opener.upkeep.catalog
+        try:
+            return await (catalog.read_latest(name) if is_latest else catalog.read(name))
+        except NoSuchStreamError as error:
+            known = await catalog.names_in(name.namespace)
+            if name.name in known:
+                raise  # It is being created or deleted.
+            at = bisect_left(known, name.name)
+            # Those that begin alike: comparing with all of a large namespace would take long.
+            alike = known[max(0, at - _COMPARED_MAX) : at + _COMPARED_MAX]
+            found = difflib.get_close_matches(name.name, alike, n=1)
+            if not found:
+                raise
+            meant = StreamName(name.namespace, found[0])
+            raise NoSuchStreamError(f"{error}; did you mean {str(meant)!r}?") from None
 
     async def why_lost(self, owner: PartitionWriter) -> GeologError:
         """Why this proxy cannot append to the partition any more, and who can."""

@@ -64,7 +64,7 @@ def encoded_writer_id(writer_id: str) -> bytes:
     data = writer_id.encode()
     if not 0 < len(data) <= WRITER_ID_BYTES_MAX:
         raise InvalidArgumentError(
-            f"writer_id {writer_id!r} must have 1 to {WRITER_ID_BYTES_MAX} bytes"
+            f"writer_id {writer_id!r:.60} must have 1 to {WRITER_ID_BYTES_MAX} bytes"
         )
     return data
 

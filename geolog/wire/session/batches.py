@@ -9,18 +9,23 @@ Layout, little-endian:
 
 The fields of SEND_BATCH and BATCH_PLACED, which are sent for every batch, are structs; those of
 all other messages are JSON objects. A sealed batch has checksums of its own.
+
+A message that cannot be read ends the session. A batch that was sealed wrongly, in a message
+that is intact, is refused on its channel, and the session goes on.
 """
 
 import base64
 import enum
 import json
 import struct
+from typing import TypeVar
 
 import cattrs
 from crc32c import crc32c
 
 from geolog.protocol.batch_seqs import GAPS_BYTES_MAX, BatchSeqs
 from geolog.protocol.ids import DLSN
+from geolog.protocol.writer_standing import is_possible_fence
 from geolog.wire.batch import verify_batch
 from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
@@ -43,7 +48,9 @@ from geolog.wire.session.channel_messages import (
     StreamTold,
     ToldError,
 )
-from topology.errors import DamagedBytesError
+from topology.errors import DamagedBytesError, InvalidArgumentError
+
+T = TypeVar("T")
 
 SUBPROTOCOL_BATCHES = "geolog.v1.batches"
 
@@ -86,6 +93,8 @@ _SEND = struct.Struct("<QBqqqqIqIHHB")
 """Number; which terms are given; seq before, expected sequence, first and last transaction id;
 then the writer's epoch, first seq, count, partitions, length of the gaps, length of the id."""
 
+_CHANNEL_MAX = (1 << 32) - 1
+
 _HAS_WRITER, _HAS_SEQ_BEFORE, _HAS_EXPECTED, _HAS_TRANSACTIONS = 1, 2, 4, 8
 _ALL_GIVEN = _HAS_WRITER | _HAS_SEQ_BEFORE | _HAS_EXPECTED | _HAS_TRANSACTIONS
 
@@ -106,10 +115,23 @@ _AS_JSON: dict[type[BatchesMessage], _Type] = {
 _CLASSES = {type_: class_ for class_, type_ in _AS_JSON.items()}
 
 
+class BadBatchError(InvalidArgumentError):
+    """A batch that was sealed wrongly, or whose terms are impossible; its message is intact."""
+
+    def __init__(self, message: str, *, channel: int, number: int) -> None:
+        super().__init__(message)
+        self.channel = channel
+        self.number = number
+
+
 def _json_converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True)
+    converter = cattrs.Converter(forbid_extra_keys=True, detailed_validation=False)
+    for class_ in (int, str):
+        converter.register_structure_hook(class_, _only)
     converter.register_unstructure_hook(bytes, lambda data: base64.b64encode(data).decode())
-    converter.register_structure_hook(bytes, lambda text, _: base64.b64decode(text))
+    converter.register_structure_hook(
+        bytes, lambda text, _: base64.b64decode(_only(text, str), validate=True)
+    )
     converter.register_unstructure_hook(DLSN, str)
     converter.register_structure_hook(DLSN, lambda text, _: DLSN.parse(text))
     converter.register_unstructure_hook(
@@ -121,6 +143,13 @@ def _json_converter() -> cattrs.Converter:
         lambda one, _: converter.structure(one, FirstPlaceTold if "dlsn" in one else ToldError),
     )
     return converter
+
+
+def _only(found: T, class_: type[T]) -> T:
+    """The value, of exactly this class: cattrs would convert others."""
+    if type(found) is not class_:
+        raise DamagedBytesError(f"{found!r:.60} is not of type {class_.__name__}")
+    return found
 
 
 def _seqs_of(parts: list[object]) -> BatchSeqs:
@@ -160,11 +189,33 @@ def encode_batches(message: BatchesMessage) -> bytes:
 
 
 def decode_from_client(data: bytes) -> BatchesFromClient:
-    """The client's message. DamagedBytesError."""
+    """The client's message. BadBatchError refuses one batch; DamagedBytesError ends it all."""
     message = _decode(data)
     if not isinstance(message, BatchesFromClient):
         raise DamagedBytesError(f"{type(message).__name__} is a proxy's message")
+    _check_numbers(message)
+    if isinstance(message, AskStanding):
+        _check_writer_id(message.writer_id)
+        if message.fence is not None and not is_possible_fence(message.fence):
+            raise DamagedBytesError(f"{message.fence} is impossible")
     return message
+
+
+def _check_numbers(message: BatchesFromClient) -> None:
+    """Refuse channels and requests that no answer could name."""
+    channel = 0 if isinstance(message, DescribeRequest) else message.channel
+    request = message.request if isinstance(message, DescribeRequest | AskStanding) else 0
+    if not 0 <= channel <= _CHANNEL_MAX or not 0 <= request <= INT64_MAX:
+        raise DamagedBytesError(f"channel {channel} or request {request} is out of range")
+
+
+def _check_writer_id(writer_id: bytes) -> None:
+    if not 0 < len(writer_id) <= WRITER_ID_BYTES_MAX:
+        raise DamagedBytesError(f"a writer id has {len(writer_id)} bytes")
+    try:
+        writer_id.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedBytesError(f"writer id {writer_id!r:.60} is not UTF-8") from error
 
 
 def decode_from_proxy(data: bytes) -> BatchesFromProxy:
@@ -251,29 +302,38 @@ def _send_batch(channel: int, fields: memoryview, body: memoryview) -> SendBatch
     """SEND_BATCH; the batch's checksums and the number of its seqs are verified."""
     if len(fields) < _SEND.size:
         raise DamagedBytesError(f"the fields of a batch are cut to {len(fields)} bytes")
+    numbers = _SEND.unpack_from(fields)
+    number: int = numbers[0]
+    try:
+        sealed = verify_batch(body)
+        terms = _terms_of(numbers, fields[_SEND.size :], sealed.record_count)
+    except DamagedBytesError as error:
+        raise BadBatchError(str(error), channel=channel, number=number) from error
+    return SendBatch(channel, number, terms, sealed)
+
+
+def _terms_of(numbers: tuple[int, ...], rest: memoryview, record_count: int) -> BatchTerms:
     (
-        number, given, seq_before, expected, transaction_first, transaction_last,
+        _, given, seq_before, expected, transaction_first, transaction_last,
         epoch, first, count, partitions, gaps_bytes, id_bytes,
-    ) = _SEND.unpack_from(fields)  # fmt: skip
-    if given & ~_ALL_GIVEN or len(fields) != _SEND.size + id_bytes + gaps_bytes:
-        raise DamagedBytesError(f"the fields of a batch have {len(fields)} bytes")
-    sealed = verify_batch(body)
+    ) = numbers  # fmt: skip
+    if given & ~_ALL_GIVEN or len(rest) != id_bytes + gaps_bytes:
+        raise DamagedBytesError(f"the terms of a batch have {len(rest)} bytes too many")
     stamp = None
     if given & _HAS_WRITER:
-        if not 0 < id_bytes <= WRITER_ID_BYTES_MAX or gaps_bytes > GAPS_BYTES_MAX:
-            raise DamagedBytesError(f"a writer id of {id_bytes} bytes, gaps of {gaps_bytes}")
-        writer_id = bytes(fields[_SEND.size : _SEND.size + id_bytes])
-        gaps = bytes(fields[_SEND.size + id_bytes :])
-        seqs = _checked_seqs(BatchSeqs(first, count, gaps))
-        if count != sealed.record_count:
-            raise DamagedBytesError(f"{count} seqs for {sealed.record_count} records")
+        if gaps_bytes > GAPS_BYTES_MAX:
+            raise DamagedBytesError(f"{gaps_bytes} bytes of gaps are too many")
+        writer_id = bytes(rest[:id_bytes])
+        _check_writer_id(writer_id)
+        seqs = _checked_seqs(BatchSeqs(first, count, bytes(rest[id_bytes:])))
+        if count != record_count:
+            raise DamagedBytesError(f"{count} seqs for {record_count} records")
         stamp = WriterStamp(writer_id, epoch, seqs, partitions)
     has_transactions = bool(given & _HAS_TRANSACTIONS)
-    terms = BatchTerms(
+    return BatchTerms(
         writer=stamp,
         seq_before=seq_before if given & _HAS_SEQ_BEFORE else None,
         expect_sequence=expected if given & _HAS_EXPECTED else None,
         transaction_first=transaction_first if has_transactions else None,
         transaction_last=transaction_last if has_transactions else None,
     )
-    return SendBatch(channel, number, terms, sealed)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from geolog.wire.batch import open_batch
+from geolog.wire.limits import INT64_MAX
 from geolog.wire.session.json_records import (
     RECORD_KEYS,
     Json,
@@ -125,12 +126,15 @@ def _append(document: Document, id_: AppendId | None) -> AppendRequest:
         if not isinstance(writer, str):
             raise InvalidArgumentError(f"{where}: writer {writer!r:.60} is not a string")
         _check_text(writer, f"{where}: writer")
+    records, seq = _records(document, where), whole_number(document, "seq", where)
+    if seq is not None and seq + len(records) - 1 > INT64_MAX:
+        raise InvalidArgumentError(f"{where}: the last seq is out of range: 0 to {INT64_MAX}")
     return AppendRequest(
         id=id_,
-        records=_records(document, where),
+        records=records,
         is_list=bool(document.keys() & _LISTS),
         writer=writer,
-        seq=whole_number(document, "seq", where),
+        seq=seq,
         ack=ack,
         expect_sequence=whole_number(document, "expect_sequence", where),
     )

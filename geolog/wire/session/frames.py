@@ -24,8 +24,14 @@ from geolog.wire.session.documents import (
 from geolog.wire.session.json_records import content_document, parse_object
 from topology.errors import InvalidArgumentError
 
+_ITEMS_MAX = 2 * RECORDS_MAX
+"""Items of one list in a MessagePack frame; a few too many are told in the append's answer."""
+
 _KEYS_MAX = 4096
 """Keys of one map in a MessagePack frame."""
+
+_BINARY_BYTES_MAX = 2 * BATCH_BYTES_MAX
+"""A sealed batch is no larger, whatever its codec."""
 
 
 class FrameCodec(ABC):
@@ -142,7 +148,7 @@ def _unpacked(frame: bytes) -> Document:
             object_hook=_checked,
             max_str_len=size,
             max_bin_len=min(size, _BINARY_BYTES_MAX),
-            max_array_len=min(size, RECORDS_MAX),
+            max_array_len=min(size, _ITEMS_MAX),
             max_map_len=min(size, _KEYS_MAX),
             max_ext_len=0,
         )
@@ -153,10 +159,6 @@ def _unpacked(frame: bytes) -> Document:
     if not isinstance(document, dict):
         raise BadFrameError(f"the frame is not a map: {document!r:.60}", None)
     return document
-
-
-_BINARY_BYTES_MAX = 2 * BATCH_BYTES_MAX
-"""A sealed batch is no larger, whatever its codec."""
 
 
 def _checked(document: dict[object, object]) -> dict[object, object]:

@@ -14,6 +14,7 @@ from geolog.wire.batch import SealedBatch, seal_batch
 from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
 from geolog.wire.session.batches import (
+    BadBatchError,
     BatchesMessage,
     decode_from_client,
     decode_from_proxy,
@@ -73,7 +74,7 @@ FROM_CLIENT = [
     DescribeRequest(1, "shop/orders"),
     OpenChannel(2, "shop/orders", "life.1", 3),
     OpenChannel(2, "shop/orders", "life.1", 3, ("h:1", "[::1]:2")),
-    AskStanding(2, 7, b"\xfftill", WriterFence(4, 1 << 127)),
+    AskStanding(2, 7, "tillé".encode(), WriterFence(4, 1 << 127)),
     AskStanding(2, 7, b"till", None),
     CloseChannel(2),
 ]
@@ -142,7 +143,7 @@ def test_any_flipped_bit_of_a_message_is_found() -> None:
     for at in range(len(whole)):
         flipped = bytearray(whole)
         flipped[at] ^= 1 << at % 8
-        with pytest.raises(DamagedBytesError):
+        with pytest.raises((DamagedBytesError, BadBatchError)):
             decode_from_client(bytes(flipped))
 
 
@@ -150,21 +151,43 @@ def test_a_message_cut_anywhere_is_refused() -> None:
     whole = encode_batches(SendBatch(1, 0, BatchTerms(), a_batch()))
 
     for length in range(len(whole)):
-        with pytest.raises(DamagedBytesError):
+        with pytest.raises((DamagedBytesError, BadBatchError)):
             decode_from_client(whole[:length])
 
 
 @given(st.binary(max_size=80))
 def test_no_bytes_do_anything_but_decode_or_be_refused(data: bytes) -> None:
-    with suppress(DamagedBytesError):
+    with suppress(DamagedBytesError, BadBatchError):
         decode_from_client(data)
 
 
 def test_seqs_must_be_as_many_as_the_records() -> None:
     terms = BatchTerms(writer=WriterStamp(b"till-7", 3, seqs(1, 2), 1))
 
-    with pytest.raises(DamagedBytesError, match="2 seqs for 1 records"):
+    with pytest.raises(BadBatchError, match="2 seqs for 1 records"):
         decode_from_client(encode_batches(SendBatch(1, 0, terms, a_batch())))
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        (OpenChannel(-1, "shop/orders", "life.1", 3), "out of range"),
+        (OpenChannel(1 << 32, "shop/orders", "life.1", 3), "out of range"),
+        (DescribeRequest(1 << 63, "shop/orders"), "out of range"),
+        (AskStanding(1, 1, b"", None), "a writer id has 0 bytes"),
+        (AskStanding(1, 1, b"x" * 256, None), "a writer id has 256 bytes"),
+        (AskStanding(1, 1, b"\xff", None), "is not UTF-8"),
+        (AskStanding(1, 1, b"till", WriterFence(0, 1)), "is impossible"),
+        (AskStanding(1, 1, b"till", WriterFence(1 << 32, 1)), "is impossible"),
+        (AskStanding(1, 1, b"till", WriterFence(1, 0)), "is impossible"),
+        (AskStanding(1, 1, b"till", WriterFence(1, 1 << 128)), "is impossible"),
+        (OpenChannel("1", "shop/orders", "life.1", 3), "not of type int"),  # type: ignore[arg-type]
+        (OpenChannel(1, 2, "life.1", 3), "not of type str"),  # type: ignore[arg-type]
+    ],
+)
+def test_impossible_fields_are_refused(message: BatchesMessage, told: str) -> None:
+    with pytest.raises(DamagedBytesError, match=told):
+        decode_from_client(encode_batches(message))
 
 
 def test_a_message_of_the_other_side_is_refused() -> None:
