@@ -22,6 +22,8 @@ class ProxyRecord:
     """Where it takes HTTP requests."""
     owner: str
     """Its name in the owner records of the partitions that it owns."""
+    partitions_count: int = 0
+    """Partitions that it owned a moment ago."""
     is_draining: bool = False
     """Whether it takes no more partitions."""
 

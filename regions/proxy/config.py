@@ -55,6 +55,13 @@ class ProxyConfig:
     idle_release_s: float = 600.0
     """Give up a partition that nobody has appended to for this long."""
 
+    balance_pause_s: float = 10.0
+    """Time between two looks whether this proxy owns more partitions than its share, and should
+    hand some to other proxies of its region."""
+
+    balance_moves_max: int = 16
+    """Partitions to hand over after one look; more wait for the next."""
+
     early_takeover_pause_s: float = 30.0
     """Take a partition from a proxy that looks dead, while ZooKeeper still shows it, at most
     once in this time; otherwise wait until that proxy's ZooKeeper session is over."""
@@ -72,6 +79,8 @@ class ProxyConfig:
             "credit_bytes",
             "in_flight_bytes_max",
             "idle_release_s",
+            "balance_pause_s",
+            "balance_moves_max",
             "early_takeover_pause_s",
         ):
             if getattr(self, name) <= 0:

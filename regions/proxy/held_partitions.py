@@ -5,7 +5,7 @@ Rules: PROTOCOL S24, S25 and S26.
 
 import logging
 import math
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import assert_never
 
@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from geolog.background import open_background
+from geolog.catalog.offers import Offer
 from geolog.metadata.proxies import (
     ProxyRecord,
     is_proxys_name,
@@ -41,6 +42,9 @@ from topology.errors import FencedError, GeologError, UnavailableError
 _log = logging.getLogger(__name__)
 
 _LOOKS_PER_IDLE_TIME = 10
+
+_MOVE_S = 10.0
+"""Time limit of one round of moves."""
 
 
 class MovedError(GeologError):
@@ -74,6 +78,17 @@ class _Held:
         return self.error is None and (self.writer is None or self.writer.failure is None)
 
 
+@attrs.frozen(kw_only=True)
+class HeldStatistics:
+    """The partitions of one proxy."""
+
+    owned_count: int
+    handed_over_count: int
+    """Partitions given to other proxies, while draining or to balance."""
+    taken_early_count: int
+    """Permits for partitions of proxies that looked dead."""
+
+
 class HeldPartitions:
     """Opens and closes the writers of partitions; sessions share them."""
 
@@ -103,9 +118,18 @@ class HeldPartitions:
         self._changed = trio.Event()
         self.takeovers_count = 0
         """Partitions that this proxy has taken since it began."""
+        self._handed_over_count = 0
 
     def __len__(self) -> int:
         return len(self._held)
+
+    def statistics(self) -> HeldStatistics:
+        """Counts so far."""
+        return HeldStatistics(
+            owned_count=len(self._held),
+            handed_over_count=self._handed_over_count,
+            taken_early_count=self._early.count,
+        )
 
     @asynccontextmanager
     async def use(
@@ -170,7 +194,7 @@ class HeldPartitions:
             here=self._opener.who,
             presence=self._opener.upkeep.takeover.owners.presence,
             region=self._region,
-            listed=list(map(_candidate, proxies.values())),
+            listed=list(map(candidate_of, proxies.values())),
             avoided=[one.owner for one in proxies.values() if str(one.address) in avoid],
             suspected=self._peers.suspected,
         )
@@ -236,15 +260,44 @@ class HeldPartitions:
         """Give the partitions to other proxies that offer to take them, as far as there are."""
         offers = {one.owner: one for one in await self._offers.list_live()}
         proxies = await list_live_proxies(self._metadata, self._cluster)
-        candidates = [_candidate(each) for each in proxies if each.owner in offers]
-        wishes = {
-            held.writer: [
-                offers[one] for one in ranking(str(held.name), self._region, candidates)
-            ]
+        candidates = [candidate_of(each) for each in proxies if each.owner in offers]
+        await self._hand_over(
+            {
+                writer: [offers[one] for one in ranking(str(name), self._region, candidates)]
+                for name, writer in self._working()
+            }
+        )
+
+    async def hand_over(self, targets: Mapping[str, Offer]) -> None:
+        """Give some partitions away, each to its target."""
+        with trio.move_on_after(_MOVE_S):
+            await self._hand_over(
+                {
+                    writer: [targets[str(name)]]
+                    for name, writer in self._working()
+                    if str(name) in targets
+                }
+            )
+
+    def _working(self) -> list[tuple[PartitionName, PartitionWriter]]:
+        return [
+            (held.name, held.writer)
             for held in self._held.values()
             if held.writer is not None and held.writer.failure is None
-        }
+        ]
+
+    def used_lately(self, within_s: float) -> list[str]:
+        """The names of the partitions that sessions use, or have used within this time."""
+        oldest_s = trio.current_time() - within_s
+        return [
+            str(held.name)
+            for held in self._held.values()
+            if held.is_usable and (held.users_count or held.idle_since_s > oldest_s)
+        ]
+
+    async def _hand_over(self, wishes: Mapping[PartitionWriter, Sequence[Offer]]) -> None:
         done = await self._opener.hand_over(wishes)
+        self._handed_over_count += len(done.given)
         _log.info("%d of %d partitions handed over", len(done.given), len(wishes))
 
     async def give_up_all(self) -> None:
@@ -259,7 +312,8 @@ class HeldPartitions:
         await self._changed.wait()
 
 
-def _candidate(proxy: ProxyRecord) -> OwnerCandidate:
+def candidate_of(proxy: ProxyRecord) -> OwnerCandidate:
+    """The proxy, as a ranking wants it."""
     return OwnerCandidate(
         process=proxy.owner,
         region=proxy.region,

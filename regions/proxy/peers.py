@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 _RECONNECT_S = 0.1
 """Pause after a connection that was refused or broken."""
-_LEFT_S = 2.0
+_LEFT_S = 1.0
 """Pause after a farewell; by then the proxy is listed no more, or a new one is."""
 _RETRY_S = 0.5
 
@@ -98,7 +98,7 @@ class Peers:
         """Watch those that are listed, and nobody else."""
         records = {one.owner: one for one in listed if one.owner != self._here}
         for owner, peer in list(self._peers.items()):
-            if records.get(owner) != peer.record:
+            if owner not in records or records[owner].address != peer.record.address:
                 peer.watch.cancel(reason="not listed any more")
                 del self._peers[owner]
         for owner, record in records.items():

@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 
 import attrs
 import trio
@@ -12,6 +13,7 @@ from geolog.client.connect import open_log
 from geolog.metadata.proxies import ProxyRecord, owner_name
 from geolog.metadata.seam import Metadata
 from geolog.transport.seam import Address, Listener, Transport
+from regions.proxy.balance import Balance
 from regions.proxy.config import ProxyConfig
 from regions.proxy.early_takeovers import EarlyTakeovers
 from regions.proxy.endpoint import Endpoint
@@ -181,6 +183,7 @@ async def _serve_at(
         nursery.start_soon(registration.run)
         nursery.start_soon(endpoint.run)
         nursery.start_soon(held.run_release)
+        nursery.start_soon(partial(registration.run_load, lambda: len(held)))
         http = None
         if listeners.http is not None:
             view = ProxyView(
@@ -194,7 +197,20 @@ async def _serve_at(
             nursery.start_soon(http.run)
         await registration.is_registered.wait()
         nursery.start_soon(peers.run)
-        async with log.partition_opener.open_offer():
+        balance = Balance(
+            metadata=seams.metadata,
+            cluster=seams.cluster,
+            here=who,
+            region=config.region,
+            held=held,
+            offers=log.partition_opener.upkeep.partitions.offers,
+            peers=peers,
+            pause_s=config.balance_pause_s,
+            moves_max=config.balance_moves_max,
+            rng=seams.rng,
+        )
+        async with log.partition_opener.open_offer(), open_background() as balancing:
+            balancing.start_soon(balance.run)
             scope.shield = True
             task_status.started(
                 WriteProxy(

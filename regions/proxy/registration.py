@@ -1,18 +1,30 @@
 """A proxy's live record in metadata: present while its session is."""
 
 import logging
+from collections.abc import Callable
 
+import attrs
 import trio
 
 from geolog.metadata.documents import seal_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.proxies import ProxyRecord
-from geolog.metadata.seam import Create, Delete, Metadata, NodeExistsError, NoNodeError
+from geolog.metadata.seam import (
+    BadVersionError,
+    Create,
+    Delete,
+    Metadata,
+    NodeExistsError,
+    NoNodeError,
+)
 from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
+
+_LOAD_S = 1.0
+"""How often the record may change to tell another number of partitions."""
 
 
 class ProxyRegistration:
@@ -58,6 +70,23 @@ class ProxyRegistration:
             return
         await self._metadata.ensure_path(self._parent)
         await self._metadata.multi([create])
+
+    async def run_load(self, count_partitions: Callable[[], int]) -> None:
+        """Tell the others in the record how many partitions this proxy owns; never returns."""
+        while True:
+            await trio.sleep(_LOAD_S)
+            if count_partitions() == self._record.partitions_count:
+                continue
+            self._record = attrs.evolve(self._record, partitions_count=count_partitions())
+            try:
+                found = await self._metadata.find(self._path)
+                if found is not None and found.session_id == self._metadata.session_id:
+                    data = seal_document(self._record)
+                    await self._metadata.put(self._path, data, found.version)
+            except (NoNodeError, BadVersionError):
+                continue  # It is being made again, with this number.
+            except GeologError as error:
+                _log.info("load not told: %s", error)
 
     async def leave(self) -> None:
         """Remove the record; if that fails it goes with the session."""

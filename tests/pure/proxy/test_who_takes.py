@@ -54,8 +54,8 @@ async def test_a_proxy_that_cannot_be_reached_is_passed_over(
     """Whichever of the two ranks first: one of the streams is its."""
     async with (
         open_world() as world,
-        open_proxy(world.cluster, "proxy-1", "us-east") as one,
-        open_proxy(world.cluster, "proxy-2", "us-east") as two,
+        open_proxy(world.cluster, "proxy-1", "us-east", balance_pause_s=3600) as one,
+        open_proxy(world.cluster, "proxy-2", "us-east", balance_pause_s=3600) as two,
         world.cluster.open_client("us-east", host="client", via="proxy") as log,
     ):
         world.cluster.network.cut("client", "proxy-2")
