@@ -34,6 +34,7 @@ from sim.fakes.memory_metadata import MemoryMetadata
 from sim.planted import client_bugs, node_bugs
 from sim.planted.damage_bugs import DAMAGE_BUGS
 from sim.planted.directory_bugs import DIRECTORY_BUGS
+from sim.planted.hand_over_bugs import HAND_OVER_BUGS
 from sim.planted.metadata_bugs import METADATA_BUGS
 from sim.planted.owner_bugs import OWNER_BUGS
 from sim.planted.planted_bug import PlantedBug
@@ -247,6 +248,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **PROMISE_BUGS,
     **DAMAGE_BUGS,
     **DIRECTORY_BUGS,
+    **HAND_OVER_BUGS,
     **METADATA_BUGS,
     **OWNER_BUGS,
     **SESSION_BUGS,

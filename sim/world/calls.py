@@ -14,6 +14,9 @@ from sim.world.trace import Trace
 
 STREAM = "shop/orders"
 
+HAND_OVER = "hand over"
+"""Begins the words of a call that gives partitions to other processes."""
+
 
 @attrs.define(eq=False)
 class Calls:

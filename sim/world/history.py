@@ -172,6 +172,8 @@ class OpenedSession:
     opened_at: int
     appended: list[tuple[int, Append]] = attrs.field(factory=list)
     """Records that it appended and that were new, with the moment at which it sent each."""
+    refused: list[tuple[int, int, Append]] = attrs.field(factory=list)
+    """Records that were refused, with the moments at which it sent each, and heard of it."""
 
 
 @attrs.define(eq=False)

@@ -61,6 +61,11 @@ class StreamKnobs:
     one application, under one writer id, and reach the owners over links."""
     owner_hold_s_max: float = 4.0
     """Longest time for which such a process keeps a partition."""
+    hands_over: bool = False
+    """Whether these processes give partitions to each other."""
+    unmet_share: float = 0.0
+    """Share of the records of such writers that are first sent with an expected sequence that
+    they cannot get."""
 
     @property
     def may_forget_writers(self) -> bool:

@@ -7,6 +7,7 @@ import trio
 
 import geolog
 from sim.fakes.memory_disk import MemoryDisk
+from sim.world.calls import HAND_OVER
 from sim.world.draws.base_options import BASE
 from sim.world.faults.all_faults import strike_for_ever
 from sim.world.faults.ambushes import AMBUSHES
@@ -39,10 +40,16 @@ def test_an_ambush_strikes_at_its_moment_and_ends(kind: str) -> None:
                 _ = [record async for record in reader]
             await trio.sleep(0.2)
 
+    async def hand_over_for_ever(process: Process, _log: geolog.Log) -> None:
+        while True:
+            trace.add(process.host, "call", f"{HAND_OVER} 1")
+            await trio.sleep(0.2)
+
     async def story(world: World) -> tuple[int, list[Life]]:
         for number in (1, 2):
             world.start_client(f"writer-{number}", REGIONS[number], append_for_ever)
         world.start_client("reader-1", REGIONS[0], read_for_ever)
+        world.start_client("owner-1", REGIONS[0], hand_over_for_ever)
         if kind == "ambush-copy":
             await trio.sleep(2.0)
             with replaced_disk(world, Random(kind)):

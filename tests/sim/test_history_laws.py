@@ -151,6 +151,13 @@ def _append_in_a_deposed_session(story: Story) -> None:
     older.appended.append((13, story.history.appends[b"b"]))
 
 
+def _let_a_record_pass_a_refused_one(story: Story) -> None:
+    refused = story.history.on_sent(Append(value=b"r", writer="w", sent_at=2, key=b"key"))
+    session = _opened(story, 1, 1, at=1)
+    session.refused.append((2, 8, refused))
+    session.appended.append((3, story.history.appends[b"b"]))
+
+
 def _open_two_sessions_at_one_epoch(story: Story) -> None:
     _opened(story, 1, 1, at=1)
     _opened(story, 1, 1, at=2)
@@ -272,6 +279,7 @@ def _fail_a_read(story: Story) -> None:
         (_lower_a_transaction_id, "13"),
         (_mislay_a_key, "13"),
         (_miss_what_was_expected, "13"),
+        (_let_a_record_pass_a_refused_one, "13"),
         (_skip_one, "14"),
         (_begin_too_late, "14"),
         (_begin_elsewhere_than_asked, "14"),
@@ -298,6 +306,18 @@ def test_each_law_reports_a_history_that_breaks_it(
     spoil(story)
 
     assert story.broken == {law}
+
+
+@pytest.mark.parametrize("heard_at", [2, 3])
+def test_a_record_that_was_sent_after_a_refusal_was_heard_may_be_appended(
+    heard_at: int,
+) -> None:
+    story = a_good_story()
+    _let_a_record_pass_a_refused_one(story)
+    [session] = story.history.sessions
+    session.refused = [(2, heard_at, session.refused[0][2])]
+
+    assert story.broken == set()
 
 
 def test_the_repeat_of_a_logged_record_in_doubt_must_not_be_refused() -> None:

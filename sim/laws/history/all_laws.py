@@ -46,6 +46,7 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_appends.transaction_ids_rise,
         laws_of_appends.keys_stay_together,
         laws_of_appends.expected_is_got,
+        laws_of_appends.nothing_passes_a_refusal,
     ),
     "14": (
         laws_of_reads.reads_begin_where_they_should,

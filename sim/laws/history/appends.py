@@ -112,6 +112,19 @@ def expected_is_got(history: History, _ending: Ending) -> Iterator[str]:
             )
 
 
+def nothing_passes_a_refusal(history: History, _ending: Ending) -> Iterator[str]:
+    """Law 13: what a session sends behind a refused record, and unaware, is not appended."""
+    for session in history.sessions:
+        for refused_at, heard_at, refused in session.refused:
+            right = _right_partitions(refused)
+            for sent_at, append in session.appended:
+                if refused_at < sent_at < heard_at and right == {append.partition}:
+                    yield (
+                        f"{name_of(append.value)} was appended by session {session.epoch},"
+                        f" which had sent {name_of(refused.value)} before; that was refused"
+                    )
+
+
 def sealed_takes_nothing(history: History, ending: Ending) -> Iterator[str]:
     """Law 4: a record sent after the seal is not acknowledged, nor in the log."""
     if history.sealed_at is None:

@@ -26,8 +26,8 @@ class OwnersInOrder:
                         f" {one.owner_epoch}"
                     )
         for append in now.told:
-            if append.is_duplicate:
-                continue  # Another process of the same writer may have put it there.
+            if append.is_duplicate or not append.answered_by:
+                continue  # Another process put it there, or its session does not know which.
             first = self._answering.setdefault(append.segment_key, append.answered_by)
             if append.answered_by != first:
                 yield (

@@ -12,6 +12,7 @@ from sim.world.apps.short_lived import ShortLived
 from sim.world.apps.tending import Tending
 from sim.world.calls import Calls
 from sim.world.options import Options
+from sim.world.sessions.handing_over import HandingOver
 from sim.world.sessions.owning import OwnerPlaces, Owning
 from sim.world.sessions.twins import Twins
 from sim.world.world import ClientMain, World
@@ -51,12 +52,18 @@ class Workload:
         for number in range(shape.readers_count):
             region = shape.regions[-1 - number % len(shape.regions)]
             world.start_client(f"reader-{number + 1}", region, self.reading.read_for_ever)
-        owning = Owning(self.calls, self.places, world.network.transport, world.rng("owners"))
+        owning = self._owning(world)
         for number in range(self.calls.stream.owners_apart):
             region = shape.regions[number % len(shape.regions)]
             world.start_client(f"owner-{number + 1}", region, owning.own_for_ever)
         for host, main in self._tenders():
             world.start_client(host, shape.regions[0], main)
+
+    def _owning(self, world: World) -> Owning:
+        parts = self.calls, self.places, world.network.transport, world.rng("owners")
+        if self.calls.stream.hands_over:
+            return HandingOver(*parts, self.appending.records)
+        return Owning(*parts)
 
     def _tenders(self) -> Iterator[tuple[str, ClientMain]]:
         stream, placement = self.calls.stream, self.options.placement

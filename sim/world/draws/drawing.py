@@ -11,6 +11,7 @@ import attrs
 from sim.world.chance import Draws
 from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
 from sim.world.draws.disk_draws import CREATED, UNREADABLE, draw_damage, draw_disks
+from sim.world.draws.hand_over_draws import HAND_OVER, draw_hand_overs
 from sim.world.draws.owner_draws import LOST_EARLY, draw_owners
 from sim.world.draws.session_draws import STRUCK_WITH_SESSIONS, draw_sessions, draw_twins
 from sim.world.draws.special_worlds import (
@@ -49,7 +50,8 @@ _REPEATING_SHARE = 0.5
 _REPEATS_SHARE = 0.3
 
 _ONLY_IN_SPECIAL_WORLDS = (
-    frozenset({CREATED, LOST_EARLY, FAR, STORE_CLOCK, UNREADABLE}) | STRUCK_WITH_SESSIONS
+    frozenset({CREATED, LOST_EARLY, FAR, STORE_CLOCK, UNREADABLE, HAND_OVER})
+    | STRUCK_WITH_SESSIONS
 )
 """Faults that strike only in the worlds made for them."""
 
@@ -90,7 +92,8 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     made = draw_clocks(made, draws)
     made = draw_exchange(made, draws)
     made = draw_damage(made, draws)
-    return draw_twins(made, draws) if made == drawn else made
+    made = draw_twins(made, draws) if made == drawn else made
+    return draw_hand_overs(made, draws) if made == drawn else made
 
 
 def draw_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:

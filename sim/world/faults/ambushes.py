@@ -17,6 +17,7 @@ from geolog.protocol.ids import NO_ENTRY, EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.world.faults.copy_ambushes import ambush_copy
 from sim.world.faults.disk_ambushes import ambush_create
+from sim.world.faults.hand_over_ambushes import ambush_hand_over
 from sim.world.faults.harm import harm_entry
 from sim.world.faults.moved_ambushes import ambush_moved
 from sim.world.faults.owner_ambushes import ambush_ownership
@@ -395,5 +396,6 @@ AMBUSHES: dict[str, Ambush] = {
     "ambush-create": Ambush("disk-rename", ambush_create),
     "ambush-ownership": Ambush("meta-answer", ambush_ownership),
     "ambush-moved": Ambush("done", ambush_moved),
+    "ambush-hand-over": Ambush("call", ambush_hand_over),
 }
 """Every ambush, by the name that options and trace use."""

@@ -32,7 +32,7 @@ from sim.world.sessions.line import (
     RecordComparison,
     Welcome,
 )
-from topology.errors import GeologError
+from topology.errors import GeologError, HandedOverError
 
 _PORT = 4600
 _LOOK_S = 0.1
@@ -72,7 +72,7 @@ class Owning:
     async def own_for_ever(self, process: Process, log: geolog.Log) -> None:
         """Own each partition for a while, rest; repeat."""
         found = await log._catalog.read_latest(StreamName.parse(STREAM))
-        house = _House(self, process, log, found)
+        house = House(self, process, log, found)
         async with open_background() as nursery:
             nursery.start_soon(house.listen, self.transport_of(process.host))
             known_count = 0
@@ -87,7 +87,7 @@ class Owning:
 
 
 @attrs.define(eq=False)
-class _House:
+class House:
     """One process: the partitions that it owns just now."""
 
     owning: Owning
@@ -204,7 +204,7 @@ class _Serving:
             try:
                 found = await find()
             except GeologError as error:
-                if self.owner.failure is not None:
+                if self.owner.failure is not None or isinstance(error, HandedOverError):
                     self.line.close()  # The session asks the next owner.
                     return
                 found = LineError.of(error)

@@ -29,6 +29,7 @@ WRITER_ID = "twins"
 _KEYS_COUNT = 8
 _OPENED_WITHIN_S = 30.0
 _BY_THE_CLOCK_SHARE = 0.9
+_NEVER_REACHED = 1 << 40
 
 # A session over links is no product yet, so it is put together here.
 # ruff: noqa: SLF001
@@ -130,9 +131,7 @@ class Twins:
         self, process: Process, writer: Writer, opened: OpenedSession, least: int
     ) -> None:
         calls, knobs = self.calls, self.calls.knobs
-        seq = 0
-        while seq in self._settled:
-            seq += 1
+        seq = self._seq_unsettled()
         for _ in range(knobs.appends_per_tenure):
             if calls.quiet.is_set():
                 return
@@ -141,15 +140,49 @@ class Twins:
             for one in range(seq, seq + count):
                 append = self._next(process, one, least)
                 try:
-                    pending = writer.append_nowait(append.value, key=append.key, seq=one)
+                    pending = writer.append_nowait(
+                        append.value, key=append.key, seq=one, expect_sequence=self._wish()
+                    )
                 except trio.WouldBlock:
+                    break
+                except geolog.ConflictError as error:
+                    if not self._is_refusal(error):
+                        raise
+                    self._end(process, append, error)
                     break
                 sent.append((calls.trace.events_count, append, pending))
                 seq += 1
+                if calls.stream.unmet_share:  # So that each is in a batch of its own.
+                    await trio.sleep(calls.rng.random() * knobs.spread_s_max)
             for sent_at, append, pending in sent:
-                if await self._hear(process, append, pending):
-                    opened.appended.append((sent_at, append))
+                try:
+                    if await self._hear(process, append, pending):
+                        opened.appended.append((sent_at, append))
+                except geolog.ConflictError as error:
+                    if not self._is_refusal(error):
+                        raise
+                    opened.refused.append((sent_at, calls.trace.events_count, append))
+                    seq = self._seq_unsettled()
             await calls.rest(knobs.pause_s_max)
+
+    def _seq_unsettled(self) -> int:
+        """The first record that is not known to be in the log."""
+        seq = 0
+        while seq in self._settled:
+            seq += 1
+        return seq
+
+    def _wish(self) -> int | None:
+        """Now and then, a sequence that the record cannot get."""
+        share = self.calls.stream.unmet_share
+        return _NEVER_REACHED if share and self.calls.rng.random() < share else None
+
+    def _is_refusal(self, error: geolog.ConflictError) -> bool:
+        """Whether it refuses a record that cannot be met, or one behind it."""
+        is_told = bool(self.calls.stream.unmet_share) and error.outcome == "refused"
+        if is_told:
+            self.calls.history.happened.add("unmet-refused")
+        return is_told
 
     def _next(self, process: Process, seq: int, least: int) -> Append:
         """The record of this seq: one that was sent before, or a new one."""
