@@ -1,6 +1,6 @@
 """Restoring missing or damaged copies, ledger by ledger.
 
-Rules: PROTOCOL R9.
+Rules: PROTOCOL R9 and C12.
 """
 
 from collections.abc import Callable
@@ -8,11 +8,12 @@ from collections.abc import Callable
 import attrs
 
 from geolog.admin.cluster_access import ClusterAccess
+from geolog.admin.ledger_move import LedgerMove
 from geolog.ledger.copying.copier import Copier, CopyProgress
 from geolog.ledger.copying.fragment_copy import LOST_NAMED_MAX, CopyConfig
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.repair_queue import RepairItem, RepairReason
-from geolog.metadata.replaced_nodes import find_replaced_node
+from geolog.metadata.replaced_nodes import ReplacedNode, find_replaced_node
 from geolog.protocol.copying import FragmentExtent, final_extents
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState, Member
@@ -87,6 +88,8 @@ class LedgerRepairer:
         `is_deep`: read all copies, to find damage that nobody has noticed.
         """
         read = await self._access.ledgers.read_latest(ledger)
+        if await self._hand_to_empty_disks(read.record):
+            read = await self._access.ledgers.read_latest(ledger)
         report = await self._repair_as(read.record, is_deep=is_deep)
         attempts_count = 1
         while not report.is_complete:
@@ -101,6 +104,34 @@ class LedgerRepairer:
             report.bytes_stored += earlier.bytes_stored
             attempts_count += 1
         return report
+
+    async def _hand_to_empty_disks(self, record: LedgerRecord) -> bool:
+        """Move slots of disks that were given up to the empty disks of their nodes.
+
+        A ledger made ahead with such a disk may come into use after the replacement of its node
+        was complete: its writer finds no other node, and goes on with fewer copies.
+        """
+        live = await self._access.pool.live_nodes()
+        instances = {node.instance for node in live}
+        successors = {node.node_id: node for node in live}
+        gone = {
+            member.instance: successors[member.node_id]
+            for extent in final_extents(record)
+            for member in extent.fragment.ensemble
+            if member.instance not in instances and member.node_id in successors
+        }
+        is_changed = False
+        for instance, successor in gone.items():
+            if await self._replaced(instance) is not None:
+                move = LedgerMove(
+                    self._access, self._copier, LedgerId(record.ledger), {instance}, successor
+                )
+                await move.run()
+                is_changed = is_changed or bool(move.fragments_changed)
+        return is_changed
+
+    async def _replaced(self, instance: InstanceId) -> ReplacedNode | None:
+        return await find_replaced_node(self._access.metadata, self._access.cluster, instance)
 
     async def _repair_as(self, record: LedgerRecord, *, is_deep: bool) -> RepairReport:
         report = RepairReport(
@@ -144,9 +175,7 @@ class LedgerRepairer:
                 )
 
     async def _why_away(self, member: Member) -> str:
-        access = self._access
-        replaced = await find_replaced_node(access.metadata, access.cluster, member.instance)
-        if replaced is None:
+        if await self._replaced(member.instance) is None:
             return "it is down"
         return f"its disk was given up; run `geolog node replace {member.node_id}` again"
 

@@ -510,3 +510,32 @@ async def test_closed_fragments_of_the_open_ledger_are_moved_under_its_writer(
         assert (ledger.state, len(ledger.fragments)) == (LedgerState.OPEN, 2)
         assert await holders_of(world, lost.instance) == []
         assert await values_of(world.log) == written
+
+
+async def test_repair_moves_what_came_into_use_after_the_replacement(
+    autojump_clock: MockClock,
+) -> None:
+    """A ledger made ahead with the old disk is left out by the replacement."""
+    async with a_world_of_segments() as (world, values):
+        lost = await busiest(world)
+        await lose(world, lost)
+        access = world.log.access
+        await mark_replaced(access.metadata, access.cluster, lost.node_id)
+        repairer = LedgerRepairer(access, CopyConfig())
+        (before,) = {
+            one.why
+            for ledger in await holders_of(world, lost.instance)
+            for one in (await repairer.repair(LedgerId(ledger))).incomplete
+        }
+        await come_back_empty(world, lost)
+        await trio.sleep(SESSION_GONE_S)
+        after = [
+            await repairer.repair(LedgerId(ledger))
+            for ledger in await holders_of(world, lost.instance)
+        ]
+        assert await holders_of(world, lost.instance) == []
+        assert await is_fully_copied(world)
+        assert await values_of(world.log) == values
+
+    assert "its disk was given up" in before
+    assert [one.incomplete for one in after] == [[]] * len(after)
