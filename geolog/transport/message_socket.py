@@ -29,6 +29,10 @@ class MessageSocket(Protocol):
         """Send a message; waits while the other side does not read. SocketClosedError."""
         ...
 
+    async def ping(self) -> None:
+        """Wait until the other side has answered a ping. SocketClosedError."""
+        ...
+
     async def close(self, close_code: int, reason: str = "") -> None:
         """Say why, and close; later calls do nothing."""
         ...

@@ -32,7 +32,7 @@ from sim.processes.drills.zombie_writer import ZombieOptions, zombie_writer
 DRILLS = {
     "kill-all": "Kill all processes at once and restart them in random order, many times.",
     "kill-random": "Kill random storage nodes under load and restart them, many times.",
-    "proxy-kill": "Kill or drain the proxy that owns a stream, under load, many times.",
+    "proxy-kill": "Kill, drain or stop the proxy that owns a stream, under load, many times.",
     "region-loss": "Kill a whole region under load, and start it again, some times.",
     "power-loss": "Drop what a storage node in this process has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
@@ -125,10 +125,11 @@ def list_() -> None:
 )
 @click.option(
     "--fault",
-    type=click.Choice(["kill", "drain"]),
+    type=click.Choice(["kill", "drain", "pause"]),
     default="kill",
     show_default=True,
-    help="End of the proxy: SIGKILL, or a drain by SIGTERM (proxy-kill).",
+    help="Fault of the proxy: SIGKILL, a drain by SIGTERM, or SIGSTOP until another one has its"
+    " stream (proxy-kill).",
 )
 @click.option(
     "--on-demo",

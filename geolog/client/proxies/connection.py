@@ -1,7 +1,11 @@
 """One socket to one proxy, shared by all channels of this process.
 
 A task reads answers and hands each to its channel or request; another sends from a queue, which
-the writers' windows bound. When the socket is over, every channel and request is told.
+the writers' windows bound. When the socket is over, every channel and request is told. A proxy
+that says nothing and answers no ping is left: a process that was stopped keeps its sockets
+open. Silence is counted in beats of this process, so that its own pauses do not count.
+
+Rules: PROTOCOL S23.
 """
 
 from collections import deque
@@ -48,6 +52,12 @@ from topology.errors import DamagedBytesError, GeologError, OutcomeUnknownError
 _CONNECT_S = 5.0
 """How long a proxy may take to accept a connection; then others are asked."""
 
+BEAT_S = 1.0
+"""Time between two pings."""
+
+SILENT_BEATS_MAX = 5
+"""Beats in a row without a word from the proxy, after which the connection is over."""
+
 
 class ChannelListener(Protocol):
     """A channel's own side: hears what the proxy says on it."""
@@ -85,6 +95,8 @@ class ProxyConnection:
         self._request_last = 0
         self._outgoing: deque[bytes] = deque()
         self._has_outgoing = trio.Event()
+        self._is_heard = True
+        """Whether the proxy has said anything since the last beat."""
         self.is_over = False
         self.is_going_away = False
         """Whether the proxy drains: no new channels."""
@@ -174,8 +186,11 @@ class ProxyConnection:
         try:
             async with open_background() as nursery:
                 nursery.start_soon(self._send_all)
+                nursery.start_soon(self._ping)
+                nursery.start_soon(self._watch_silence)
                 while True:
                     message = await self._socket.receive()
+                    self._is_heard = True
                     if isinstance(message, str):
                         raise DamagedBytesError(f"proxy {self.address} says {message[:500]}")
                     self._take(decode_from_proxy(message))
@@ -194,6 +209,24 @@ class ProxyConnection:
             with suppress(SocketClosedError):  # The task that receives meets it, too.
                 while self._outgoing:
                     await self._socket.send(self._outgoing.popleft())
+
+    async def _ping(self) -> None:
+        # A ping under way is never cancelled: half of a frame would spoil those behind it.
+        with suppress(SocketClosedError):
+            while True:
+                await self._socket.ping()
+                self._is_heard = True
+                await trio.sleep(BEAT_S)
+
+    async def _watch_silence(self) -> None:
+        silent_beats = 0
+        while silent_beats < SILENT_BEATS_MAX:
+            await trio.sleep(BEAT_S)
+            silent_beats = 0 if self._is_heard else silent_beats + 1
+            self._is_heard = False
+        raise ConnectionFailedError(
+            f"proxy {self.address} said nothing for {SILENT_BEATS_MAX * BEAT_S:g} s"
+        )
 
     def _take(self, message: BatchesFromProxy) -> None:
         match message:

@@ -242,11 +242,13 @@ class RemotePartition:
 
     async def run(self) -> None:
         """Keep a channel open until the partition fails, or this is cancelled."""
+        lost: list[Address] = []  # The proxy that was lost just now; others are asked first.
         try:
             while True:
-                connection, channel, number = await self._open()
+                connection, channel, number = await self._open(lost)
                 self._on_opened(connection, channel, number)
                 await channel.over.wait()
+                lost = [connection.address] if channel.closed is None else []
                 self._on_closed(channel)
         except GeologError as error:
             self._fail(error)
@@ -302,10 +304,9 @@ class RemotePartition:
         self._finish(given_up)
         self._tell_channel()
 
-    async def _open(self) -> tuple[ProxyConnection, _Channel, int]:
-        """Open a channel somewhere. Raises what cannot be mended by asking again."""
+    async def _open(self, failed: list[Address]) -> tuple[ProxyConnection, _Channel, int]:
+        """Open a channel somewhere, there last. Raises what asking again cannot mend."""
         deadline_s = trio.current_time() + self._patience_s
-        failed: list[Address] = []
         back_off_s = BACK_OFF_FIRST_S
         while True:
             try:

@@ -9,12 +9,22 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Literal, Protocol
 
+import attrs
+
 from geolog.client.connect import connect
 from geolog.client.log import Log
 from sim.processes.cluster.control import ask_control
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.cluster.plan import SETTINGS_NAME
 from topology.errors import NotFoundError
+
+
+@attrs.frozen
+class DrilledProxy:
+    """One write proxy."""
+
+    region: str
+    address: str
 
 
 class DrilledCluster(Protocol):
@@ -41,8 +51,8 @@ class DrilledCluster(Protocol):
         ...
 
     @property
-    def proxies(self) -> Mapping[str, str]:
-        """The region of each proxy, by name."""
+    def proxies(self) -> Mapping[str, DrilledProxy]:
+        """Its proxies, by name."""
         ...
 
     async def kill(self, target: str) -> None:
@@ -75,7 +85,10 @@ class OwnCluster:
         self.cluster = cluster.plan.cluster
         self.gateway = cluster.plan.gateway
         self.regions = cluster.plan.regions
-        self.proxies = {each.name: each.region for each in cluster.plan.of_kind("proxy")}
+        self.proxies = {
+            each.name: DrilledProxy(each.region, each.address)
+            for each in cluster.plan.of_kind("proxy")
+        }
 
     async def kill(self, target: str) -> None:
         """As of `DrilledCluster`."""
@@ -110,7 +123,7 @@ class DemoCluster:
         self.gateway = settings.get("gateway")
         regions = {each["name"]: each["location"].split("/")[1:2] for each in servers}
         self.proxies = {
-            each["name"]: regions[each["name"]][0]
+            each["name"]: DrilledProxy(regions[each["name"]][0], each["address"])
             for each in servers
             if each["kind"] == "proxy"
         }

@@ -37,7 +37,9 @@ class ProxiedDrill:
 
     async def owner(self) -> str:
         """The proxy that owns the stream."""
-        proxies = {owner_name(*each): each[0] for each in self.cluster.proxies.items()}
+        proxies = {
+            owner_name(name, proxy.region): name for name, proxy in self.cluster.proxies.items()
+        }
         with trio.move_on_after(ANSWER_S_MAX):
             while True:
                 owner = await self.watch.owner()
@@ -70,7 +72,7 @@ class ProxiedDrill:
         """As `meet`, of a fault that ends the owner; returns the parts of the outage."""
         write_s = await self.watch.write_s()
         before = await self.watch.writes()
-        name = owner_name(owner, self.cluster.proxies[owner])
+        name = owner_name(owner, self.cluster.proxies[owner].region)
         async with self.watch.watch_loss(owner, name) as detection:
             span = await self.meet(fault, cause, lasts_s=lasts_s)
             await detection.is_seen.wait()

@@ -32,7 +32,7 @@ async def judge(drill: ProxiedDrill) -> ProxiedVerdict:
     audit = await audit_stream(log, stream, acknowledged, appended)
     async with log.open_reader(stream) as reader:
         found = {record.dlsn: record.value async for record in reader}
-    swapped = load.swapped_count(list(found.values()))
+    swapped = load.swapped_count([value for value in found.values() if value in appended])
     problems = audit.problems + load.problems()
     if swapped:
         problems.append(f"{swapped} records are before an earlier one of their writer")

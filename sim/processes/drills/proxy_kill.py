@@ -6,7 +6,8 @@ acknowledged record is read back at its position, equal and once, and in the ord
 writer sent it. It measures how long each writer had no answer, and what that time went into.
 
 The proxy can also drain, as it does at SIGTERM. Its writers are then unnamed: one that lost an
-answer would be told that the outcome is unknown.
+answer would be told that the outcome is unknown. Or it is stopped for longer than its session,
+and continues when another proxy has its partition: then it must acknowledge nothing more.
 """
 
 import random
@@ -23,11 +24,15 @@ from sim.processes.drills.proxied_drill import ProxiedDrill, open_proxied_drill
 from sim.processes.drills.proxied_verdict import judge, percentile
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
+from sim.processes.drills.zombie_session import RECORDS_COUNT, open_zombie_session
 
 SESSION_TIMEOUT_S = 6.0
 """Of the proxies: until it is over, metadata does not show that a killed proxy is gone."""
 
-ProxyFault = Literal["kill", "drain"]
+ProxyFault = Literal["kill", "drain", "pause"]
+
+_PAUSED_S = 8.0
+"""Longer than a session."""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,15 +54,14 @@ async def proxy_kill(
 ) -> Verdict:
     """Run the drill on a running cluster with at least two proxies."""
     rng = random.Random(options.seed)
-    is_kill = options.fault == "kill"
+    is_drain = options.fault == "drain"
+    strike = {"kill": _kill, "drain": _drain, "pause": _pause}[options.fault]
     async with open_proxied_drill(
-        cluster, "drill/proxy-kill", timeline, is_named=is_kill
+        cluster, "drill/proxy-kill", timeline, is_named=not is_drain
     ) as drill:
         for number in range(1, options.times + 1):
             await trio.sleep(rng.uniform(0.1, options.up_s_max))
-            victim = await drill.owner()
-            told = await (_kill(drill, victim) if is_kill else _drain(drill, victim))
-            await cluster.start(victim)
+            told = await strike(drill, await drill.owner())
             tell(f"{number} of {options.times}: {told}")
         drill.load.end()
         judged = await judge(drill)
@@ -65,12 +69,15 @@ async def proxy_kill(
     problems = judged.problems
     if unknown_count:
         problems.append(f"{unknown_count} appends were told an unknown outcome")
+    zombie_count = sum(int(each.get("zombie_acknowledged", 0)) for each in drill.rounds)
+    if zombie_count:
+        problems.append(f"{zombie_count} appends were acknowledged by a deposed proxy")
     return Verdict(
         drill="proxy-kill",
         passed=not problems,
         problems=problems,
         counts={"faults": options.times, **judged.counts},
-        figures=(_kill_figures if is_kill else _drain_figures)(drill) | judged.figures,
+        figures=(_drain_figures if is_drain else _outage_figures)(drill) | judged.figures,
         rounds=drill.rounds,
         seed=options.seed,
         regions=judged.regions,
@@ -80,6 +87,7 @@ async def proxy_kill(
 async def _kill(drill: ProxiedDrill, victim: str) -> str:
     """Kill the owner, and wait until every writer goes on."""
     parts = await drill.lose(victim, f"killed {victim}", partial(drill.cluster.kill, victim))
+    await drill.cluster.start(victim)
     drill.rounds.append(parts.figures())
     return f"killed {victim}; every writer went on after {parts}"
 
@@ -88,11 +96,29 @@ async def _drain(drill: ProxiedDrill, victim: str) -> str:
     """End the owner as an operator does, and wait for every writer."""
     span = await drill.meet(f"drained {victim}", partial(drill.cluster.stop, victim))
     pause_s = max(span.pause_s(writer) for writer in drill.load.writers)
+    await drill.cluster.start(victim)
     drill.rounds.append({"pause_s_max": pause_s})
     return f"drained {victim}; no writer paused longer than {1e3 * pause_s:.0f} ms"
 
 
-def _kill_figures(drill: ProxiedDrill) -> dict[str, float]:
+async def _pause(drill: ProxiedDrill, victim: str) -> str:
+    """Stop the owner, wait for every writer, and continue it with appends in its socket."""
+    cluster = drill.cluster
+    async with open_zombie_session(cluster, victim, drill.stream) as session:
+        stop = partial(cluster.pause, victim)
+        parts = await drill.lose(victim, f"stopped {victim}", stop, lasts_s=_PAUSED_S)
+        await session.send()
+        drill.timeline.note_fault(trio.current_time(), f"continued {victim}")
+        await cluster.resume(victim)
+        acknowledged_count = await session.acknowledged_count()
+    drill.rounds.append({**parts.figures(), "zombie_acknowledged": acknowledged_count})
+    return (
+        f"stopped {victim}; every writer went on after {parts}; continued, it acknowledged"
+        f" {acknowledged_count} of {RECORDS_COUNT} appends"
+    )
+
+
+def _outage_figures(drill: ProxiedDrill) -> dict[str, float]:
     outages_s = [outage_s for span in drill.spans for outage_s in drill.outages_s(span)]
     p99_s = percentile(outages_s, 0.99)
     medians = {

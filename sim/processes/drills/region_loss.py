@@ -64,7 +64,7 @@ async def region_loss(
 async def _lose(drill: ProxiedDrill, lost_s: float) -> str:
     """Lose a region, start it again, and repair."""
     owner = await drill.owner()
-    region = drill.cluster.proxies[owner]
+    region = drill.cluster.proxies[owner].region
     parts = await drill.lose(
         owner, f"killed {region}", partial(drill.cluster.kill, region), lasts_s=lost_s
     )

@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from geolog.background import all_of
+from geolog.client.proxies.connection import BEAT_S, SILENT_BEATS_MAX
 from geolog.client.writing.writer import Writer
 from geolog.protocol.stream_state import PartitionName
 from regions.proxy.early_takeovers import EarlyTakeovers
@@ -100,6 +101,23 @@ async def test_a_silent_owners_partition_is_taken_after_seven_beats(
     assert (suspected_early, suspected) == ([], [f"proxy {owner} in us-east"])
     assert successor == other
     assert early_count == 1
+
+
+async def test_a_writer_leaves_an_owner_that_falls_silent_and_a_late_answer_is_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        owner = await site.owner()
+        site.world.cluster.network.darken(owner)
+        begun_s = trio.current_time()
+        await site.writer.append(b"silence")
+        outage_s = trio.current_time() - begun_s
+        site.world.cluster.network.lighten(owner)
+        await site.writer.append(b"heard again")
+        read = await values_of(site.world.log)
+
+    assert SILENT_BEATS_MAX * BEAT_S <= outage_s < SILENT_BEATS_MAX * BEAT_S + 3.0
+    assert read == [b"v", b"silence", b"heard again"]
 
 
 async def test_a_second_early_takeover_waits_until_the_pause_is_over(
