@@ -1,11 +1,10 @@
 """Entries on their way through the owner: sealed batches, and fences of named writers."""
 
 from abc import ABC, abstractmethod
-from typing import Protocol
 
 import attrs
-import trio
 
+from geolog.partition.batch_sink import SentBatch
 from geolog.protocol.ids import Sequence
 from geolog.protocol.partition_state import PartitionState, WrittenBatch
 from geolog.protocol.sequencer import Assigned
@@ -13,42 +12,23 @@ from geolog.protocol.writer_standing import WriterFence
 from geolog.wire.batch import SealedBatch
 from geolog.wire.batch_terms import NO_TERMS, BatchTerms
 from geolog.wire.entry import EncodedEntry, EntryKind, encode_entry
-from topology.errors import GeologError
-
-
-class AnswerListener(Protocol):
-    """Hears of the answers to the batches that were sent with it. Called at once."""
-
-    def on_answers(self) -> None:
-        """Some of them were answered, in order: their `done` is set."""
-        ...
 
 
 @attrs.define(eq=False)
-class EntryInFlight(ABC):
-    """An entry on its way; `done` is set when its place, or `error`, is final."""
+class EntryInFlight(SentBatch, ABC):
+    """An entry on its way: its answer tells where it is."""
 
     sealed: SealedBatch
     assigned: Assigned
     since_s: float
-    listener: AnswerListener | None = attrs.field(default=None, kw_only=True)
     segment: int = attrs.field(default=0, kw_only=True)
+    """The latest place; it moves if the ledger fails."""
     entry: int = attrs.field(default=-1, kw_only=True)
-    error: GeologError | None = attrs.field(default=None, kw_only=True)
-    done: trio.Event = attrs.field(factory=trio.Event, kw_only=True)
-    received: trio.Event = attrs.field(factory=trio.Event, kw_only=True)
-    """If the owner asks for it, set earlier than `done`: the entry is then in the memory of an
-    ack set, and keeps its place unless the ledger fails."""
 
     @property
     def first_sequence(self) -> Sequence:
         """The sequence of its first record, or of the next record if it has none."""
         return self.assigned.first_sequence
-
-    @property
-    @abstractmethod
-    def records_count(self) -> int:
-        """How many records of the stream it holds."""
 
     @property
     @abstractmethod
@@ -72,11 +52,6 @@ class BatchInFlight(EntryInFlight):
 
     def __str__(self) -> str:
         return f"records from sequence {self.first_sequence}"
-
-    @property
-    def records_count(self) -> int:
-        """How many records it holds."""
-        return self.sealed.record_count
 
     @property
     def is_numbered(self) -> bool:
@@ -136,11 +111,6 @@ class FenceInFlight(EntryInFlight):
         return f"the fence of writer {self.writer_id.decode()!r} at epoch {self.fence.epoch}"
 
     @property
-    def records_count(self) -> int:
-        """Zero: a fence holds none."""
-        return 0
-
-    @property
     def is_numbered(self) -> bool:
         """Whether a named writer numbered its records: it has none."""
         return False
@@ -160,16 +130,3 @@ class FenceInFlight(EntryInFlight):
     def add_to(self, state: PartitionState) -> None:
         """Add it to the state, behind everything before it."""
         state.on_fence(self.writer_id, self.fence, self.assigned.append_time_us)
-
-
-class RefusedBatch:
-    """The answer to a batch that was not accepted: `error` says why."""
-
-    def __init__(self, error: GeologError) -> None:
-        self.error: GeologError | None = error
-        self.segment, self.entry, self.first_sequence = 0, -1, Sequence(0)
-        self.done = self.received = trio.Event()
-        self.done.set()
-
-    def __repr__(self) -> str:
-        return f"RefusedBatch({self.error!r})"

@@ -2,7 +2,8 @@
 
 A session of a writer talks to it through two calls, which could as well come over a socket.
 `hello` tells where a named writer stands, and begins a session with a fence. `append` takes a
-batch in; the owner itself recognises repeats. Answers to new batches come in order.
+batch in; the owner itself recognises repeats. Answers to new batches come in order, and hold
+all that a session is told (`geolog.protocol.owner_answers`).
 
 Invariants (PROTOCOL O4 to O6, O11 and S1):
 
@@ -42,13 +43,8 @@ from geolog.catalog.segment_changes import ClosingSegment
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
-from geolog.partition.batch_in_flight import (
-    AnswerListener,
-    BatchInFlight,
-    EntryInFlight,
-    FenceInFlight,
-    RefusedBatch,
-)
+from geolog.partition.batch_in_flight import BatchInFlight, EntryInFlight, FenceInFlight
+from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.open_segment import OpenSegment
 from geolog.partition.repeated_batch import ReadBack, RepeatedBatch
@@ -57,6 +53,15 @@ from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.takeover import TakenOver
 from geolog.protocol.append_failure import told_of_record
 from geolog.protocol.ids import EntryId, Epoch
+from geolog.protocol.owner_answers import (
+    AppendRefused,
+    OwnerAnswer,
+    OwnerEnded,
+    Placed,
+    Received,
+    Repeated,
+    answer_of_error,
+)
 from geolog.protocol.sequencer import Sequencer
 from geolog.protocol.snapshot_pace import SnapshotPace
 from geolog.protocol.stream_state import OwnerRecord, PartitionName, StreamRecord
@@ -135,8 +140,6 @@ class PartitionWriter:
         self._refusal: GeologError | None = None
         """Why nothing more is taken in: the failure, or that the writer is ending."""
         self._has_failed = trio.Event()
-        self.unknown_count = 0
-        """Records without an answer when the writer failed: they may be in the log."""
         self._is_fenced = False
         self._is_leaving = False
         self._closing: ClosingSegment | None = None
@@ -188,16 +191,18 @@ class PartitionWriter:
         """Why nothing more can be appended, if so."""
         return self._failure
 
-    async def wait_failed(self) -> None:
-        """Wait until nothing more can be appended."""
-        await self._has_failed.wait()
+    # The seam to sessions of writers.
 
     @property
-    def transaction_id(self) -> int | None:
-        """Highest transaction id in the log, if any record has one."""
-        return self.acknowledged.transaction_id
+    def opened(self) -> Opened:
+        """The facts that a session that opens now is told."""
+        return Opened(self.acknowledged.transaction_id)
 
-    # The seam to sessions of writers.
+    async def wait_ended(self) -> OwnerEnded:
+        """Wait until nothing more can be appended."""
+        await self._has_failed.wait()
+        assert self._failure is not None
+        return OwnerEnded(self._failure, self._failure)
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         """Tell where a named writer stands here; with a fence, begin its session first.
@@ -208,6 +213,9 @@ class PartitionWriter:
         another session has begun; OutcomeUnknownError and the owner's failure.
         """
         if self._refusal is not None:
+            if self._refusal.outcome != "refused":  # The answer to this is not what was lost.
+                why = self._refusal
+                raise UnavailableError(f"{self.name} takes nothing more: {why}") from why
             raise self._refusal
         if fence is not None:
             await self._fence(writer_id, fence)
@@ -228,8 +236,8 @@ class PartitionWriter:
         entry = FenceInFlight(sealed, assigned, trio.current_time(), writer_id, fence)
         self._accept(entry)
         await entry.done.wait()
-        if entry.error is not None:
-            raise entry.error
+        if isinstance(entry.answer, OwnerEnded):
+            raise entry.answer.error
 
     def want_received(self) -> None:
         """Find out of batches when they are in memory, too; costs an answer of each member."""
@@ -240,8 +248,8 @@ class PartitionWriter:
         sealed: SealedBatch,
         terms: BatchTerms = NO_TERMS,
         listener: AnswerListener | None = None,
-    ) -> BatchInFlight | RefusedBatch | RepeatedBatch:
-        """Take a batch in; the answer says what became of it, now or later.
+    ) -> SentBatch:
+        """Take a batch in; its answer says what became of it, now or later.
 
         A batch whose terms cannot be met is refused: nothing of it is in the log then. If the
         log has accepted a seq as high as its first, it is a repeat: it is compared with the
@@ -251,24 +259,30 @@ class PartitionWriter:
         try:
             if stamp is not None and self._admission.is_repeat(stamp, self._sent_state):
                 writer = self.acknowledged.writer(stamp.writer_id)
-                return RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
+                repeated = RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
+                return answered(Repeated(repeated))
             if self._refusal is not None:
-                raise self._told(self._refusal, is_numbered=stamp is not None)
+                return answered(self._answer_to_unsent(is_numbered=stamp is not None))
             self._admission.admit(
                 terms, sent=self._sent_state, sequence_next=self._sequencer.sequence_next
             )
         except GeologError as error:
-            return RefusedBatch(error)
+            return answered(answer_of_error(error))
         assigned = self._sequencer.assign(sealed.record_count, now_us=self.now_us())
         batch = BatchInFlight(sealed, assigned, trio.current_time(), terms, listener=listener)
         self._accept(batch)
         return batch
 
-    def _told(self, refusal: GeologError, *, is_numbered: bool) -> GeologError:
-        """The refusal as it is true: until it has failed, the owner knows all that is new."""
-        if self._failure is None:
-            return refusal
-        return told_of_record(refusal, is_numbered=is_numbered)
+    def _answer_to_unsent(self, *, is_numbered: bool) -> AppendRefused | OwnerEnded:
+        """The answer while nothing more is taken in.
+
+        Until it has failed, the owner knows all that is new, and so can refuse for certain.
+        """
+        failure = self._failure
+        if failure is not None:
+            return OwnerEnded(failure, told_of_record(failure, is_numbered=is_numbered))
+        assert self._refusal is not None
+        return AppendRefused(self._refusal)
 
     def _accept(self, entry: EntryInFlight) -> None:
         self._waiting.append(entry)
@@ -288,6 +302,8 @@ class PartitionWriter:
             self._send_snapshot(segment)
         entry.segment = segment.number
         entry.entry = segment.writer.entry_next
+        if entry.answer is not None:  # The ledger in whose memory it was has failed.
+            entry.answer = Received(entry.segment, entry.entry, entry.first_sequence)
         encoded = entry.encoded(self._stream.home_epoch)
         entry.add_to(self._sent_state)
         segment.written_bytes += encoded.length_bytes
@@ -349,7 +365,8 @@ class PartitionWriter:
         while sent and sent[0].entry <= lac:
             entry = sent.popleft()
             entry.add_to(self.acknowledged)
-            _finish(entry, None, listeners)
+            placed = Placed(entry.segment, entry.entry, entry.first_sequence)
+            _finish(entry, placed, listeners)
         if not sent and self._segments.is_rolling:
             self._segments.wake()
         self._tell(listeners)
@@ -359,7 +376,8 @@ class PartitionWriter:
         for entry in self._sent:
             if entry.entry > through:
                 break
-            entry.received.set()
+            if entry.answer is None:
+                entry.receive(Received(entry.segment, entry.entry, entry.first_sequence))
 
     def _tell(self, listeners: list[AnswerListener]) -> None:
         self._progress.set()
@@ -402,18 +420,15 @@ class PartitionWriter:
         listeners: list[AnswerListener] = []
         while self._sent:
             entry = self._sent.popleft()
-            self.unknown_count += entry.records_count
             unknown = OutcomeUnknownError(
                 f"{self.name}: {entry} may or may not have been appended: {failure}"
             )
             unknown.__cause__ = failure
-            _finish(entry, unknown, listeners)
+            _finish(entry, OwnerEnded(failure, unknown), listeners)
         while self._waiting:
             entry = self._waiting.popleft()
-            if entry.is_numbered:
-                self.unknown_count += entry.records_count
             told = told_of_record(failure, is_numbered=entry.is_numbered)
-            _finish(entry, told, listeners)
+            _finish(entry, OwnerEnded(failure, told), listeners)
         if not self._is_leaving:
             self._owners.release_nowait(self._segments.owner)
         self._segments.wake()
@@ -499,9 +514,7 @@ class PartitionWriter:
             if not self.is_idle:
                 self._refusal = self._failure
         if self.is_failed:
-            await self.wait_failed()
-            assert self._failure is not None
-            raise self._failure
+            raise (await self.wait_ended()).failure
         await self._close_ledger(moves)
         self._has_ended = True
         return self._segments.owner
@@ -564,13 +577,9 @@ class PartitionWriter:
             await trio.sleep(self._config.retry_delay_s)
 
 
-def _finish(
-    entry: EntryInFlight, error: GeologError | None, listeners: list[AnswerListener]
-) -> None:
+def _finish(entry: EntryInFlight, answer: OwnerAnswer, listeners: list[AnswerListener]) -> None:
     """Answer an entry; note its listener, which is told once all of a kind are answered."""
-    entry.error = error
-    entry.done.set()
-    entry.received.set()
+    entry.finish(answer)
     listener = entry.listener
     if listener is not None and (not listeners or listeners[-1] is not listener):
         listeners.append(listener)

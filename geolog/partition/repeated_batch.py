@@ -3,12 +3,10 @@
 Rules: PROTOCOL S5 and S19.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
-import attrs
-
 from geolog.protocol.ids import DLSN, Sequence
+from geolog.protocol.owner_answers import FirstPlace, RepeatedRecords
 from geolog.protocol.partition_state import BATCHES_REMEMBERED, WriterState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName
 from geolog.wire.batch import Batch, SealedBatch, open_batch
@@ -45,26 +43,8 @@ class RepeatUnreadError(UnavailableError):
     outcome: Outcome = "duplicate"
 
 
-@attrs.frozen
-class FirstPlace:
-    """Where the log has a record that was sent again."""
-
-    dlsn: DLSN
-    sequence: Sequence
-    is_duplicate: bool = True
-    """Whether the log had it before; else the owner took it as new."""
-
-
-class RepeatAnswers(ABC):
-    """The answer to a batch whose records were sent before: each record has its own."""
-
-    @abstractmethod
-    async def answer(self, row: int) -> FirstPlace:
-        """Where the record in this row is, after comparing its bytes. Errors by record."""
-
-
-class RepeatedBatch(RepeatAnswers):
-    """The answer to a batch of which the log has a seq: each record has its own.
+class RepeatedBatch(RepeatedRecords):
+    """A batch of which the log has a seq: each of its records has its own answer.
 
     Records are often batched differently when they are sent again, so one may be in the log and
     its neighbour not. Nothing of the batch is appended.
@@ -91,12 +71,7 @@ class RepeatedBatch(RepeatAnswers):
         return f"RepeatedBatch({self._name}, {len(self._seqs)} records)"
 
     async def answer(self, row: int) -> FirstPlace:
-        """Where the record in this row was appended first, after comparing its bytes.
-
-        ConflictError: other bytes were appended, or the first append is in flight.
-        ForgottenSeqError; its outcome is `refused` only if this partition certainly has no
-        record of the seq. RepeatUnreadError, DataLostError.
-        """
+        """Where the record in this row was appended first. Errors as of `RepeatedRecords`."""
         seq = self._seqs[row]
         written = self._writer.batch_of(seq)
         if written is None:

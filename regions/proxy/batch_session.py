@@ -20,8 +20,17 @@ import trio
 
 from geolog.background import open_background
 from geolog.partition.batch_admission import FenceRefusedError
+from geolog.partition.batch_sink import SentBatch
 from geolog.partition.partition_writer import PartitionWriter
-from geolog.partition.repeated_batch import RepeatedBatch
+from geolog.protocol.owner_answers import (
+    AppendRefused,
+    OwnerEnded,
+    Placed,
+    Received,
+    Repeated,
+    RepeatedRecords,
+    Unknown,
+)
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.transport.message_socket import MessageSocket
 from geolog.wire.session.batch_checks import fault_of_batch
@@ -271,7 +280,7 @@ class BatchSession:
             ChannelOpened(
                 channel=channel.number,
                 epoch=owner.epoch,
-                transaction_id=owner.transaction_id,
+                transaction_id=owner.opened.transaction_id,
                 credit_bytes=self._host.config.credit_bytes,
             )
         )
@@ -299,7 +308,7 @@ class BatchSession:
         return await self._host.why_lost(owner)
 
     async def _watch_owner(self, channel: _Channel, owner: PartitionWriter) -> None:
-        await owner.wait_failed()
+        await owner.wait_ended()
         channel.has_answers.set()
 
     def _append(self, message: SendBatch) -> None:
@@ -368,38 +377,43 @@ class BatchSession:
         fault = fault_of_batch(message.sealed.data, message.terms)
         if fault is not None:
             return partial(_refused, message, fault)
-        placed = owner.append(message.sealed, message.terms, None)
-        if isinstance(placed, RepeatedBatch):
-            return partial(_compared, message, placed)
+        sent = owner.append(message.sealed, message.terms, None)
+        return partial(_answered, message, channel, sent)
 
-        async def answer() -> BatchesFromProxy | None:
-            await placed.done.wait()
-            if isinstance(placed.error, HandedOverError):
-                channel.taken_count = message.number
-                return None
-            if placed.error is not None:
-                has_failed = owner.failure is not None
-                return None if has_failed else await _refused(message, placed.error)
-            return BatchPlaced(
-                message.channel,
-                message.number,
-                placed.segment,
-                placed.entry,
-                placed.first_sequence,
-            )
 
-        return answer
+async def _answered(
+    message: SendBatch, channel: _Channel, sent: SentBatch
+) -> BatchesFromProxy | None:
+    """Wait for the owner's answer, and put it into a message."""
+    await sent.done.wait()
+    answer = sent.answer
+    match answer:
+        case Placed(segment, entry, first_sequence):
+            return BatchPlaced(message.channel, message.number, segment, entry, first_sequence)
+        case Repeated(records):
+            return await _compared(message, records)
+        case AppendRefused(error=HandedOverError()):
+            channel.taken_count = message.number
+            return None
+        case AppendRefused(error=error) | Unknown(error=error):
+            return await _refused(message, error)
+        case OwnerEnded():
+            return None
+        case None | Received():
+            raise AssertionError(f"{answer} is not the last answer")
+        case _:
+            assert_never(answer)
 
 
 async def _refused(message: SendBatch | BadBatchError, error: GeologError) -> BatchesFromProxy:
     return BatchRefused(message.channel, message.number, told(error))
 
 
-async def _compared(message: SendBatch, repeated: RepeatedBatch) -> BatchesFromProxy:
+async def _compared(message: SendBatch, records: RepeatedRecords) -> BatchesFromProxy:
     rows: list[FirstPlaceTold | ToldError] = []
     for row in range(message.sealed.record_count):
         try:
-            first = await repeated.answer(row)
+            first = await records.answer(row)
         except GeologError as error:
             rows.append(told(error))
         else:

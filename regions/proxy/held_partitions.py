@@ -241,7 +241,7 @@ class HeldPartitions:
         async with open_background() as nursery:
 
             async def end_when_failed() -> None:
-                await writer.wait_failed()
+                await writer.wait_ended()
                 held.to_end.set()
 
             nursery.start_soon(end_when_failed)

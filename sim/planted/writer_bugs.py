@@ -3,8 +3,9 @@
 from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer
-from geolog.partition.repeated_batch import FirstPlace, RepeatedBatch
+from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol.batch_seqs import BatchSeqs
+from geolog.protocol.owner_answers import FirstPlace
 from geolog.protocol.partition_state import WrittenBatch
 from geolog.wire.batch import Batch, SealedBatch, seal_batch
 from geolog.wire.entry import WriterStamp

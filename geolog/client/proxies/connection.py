@@ -11,13 +11,14 @@ Rules: PROTOCOL S23.
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol, assert_never
+from typing import assert_never
 
 import attrs
 import trio
 
 from geolog.background import open_background
 from geolog.partition.batch_admission import FenceRefusedError
+from geolog.partition.batch_sink import AnswerListener
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
@@ -59,20 +60,36 @@ SILENT_BEATS_MAX = 5
 """Beats in a row without a word from the proxy, after which the connection is over."""
 
 
-class ChannelListener(Protocol):
-    """A channel's own side: hears what the proxy says on it."""
+@attrs.define(eq=False)
+class ProxyChannel:
+    """One channel of a connection, and what the proxy has told on it."""
+
+    number: int
+    listener: AnswerListener
+    """Hears of answers to batches, and takes them from here."""
+    answers: deque[BatchPlaced | BatchCompared | BatchRefused] = attrs.field(factory=deque)
+    told: ChannelOpened | None = None
+    closed: ChannelClosed | None = None
+    """Why it is over; None if the connection was lost."""
+    opened: trio.Event = attrs.field(factory=trio.Event)
+    """Set when it takes batches, or is over."""
+    over: trio.Event = attrs.field(factory=trio.Event)
 
     def on_opened(self, message: ChannelOpened) -> None:
         """The channel takes batches."""
-        ...
+        self.told = message
+        self.opened.set()
 
     def on_answer(self, message: BatchPlaced | BatchCompared | BatchRefused) -> None:
-        """The answer to the next batch."""
-        ...
+        """The next batch is answered."""
+        self.answers.append(message)
+        self.listener.on_answers()
 
     def on_closed(self, message: ChannelClosed | None) -> None:
         """The channel is over; None if the whole connection is."""
-        ...
+        self.closed = message
+        self.over.set()
+        self.opened.set()
 
 
 @attrs.define(eq=False)
@@ -89,7 +106,7 @@ class ProxyConnection:
     def __init__(self, address: Address, socket: MessageSocket) -> None:
         self.address = address
         self._socket = socket
-        self._channels: dict[int, ChannelListener] = {}
+        self._channels: dict[int, ProxyChannel] = {}
         self._channel_last = 0
         self._asked: dict[int, _Asked] = {}
         self._request_last = 0
@@ -109,28 +126,29 @@ class ProxyConnection:
         stream: str,
         life: str,
         partition: int,
-        listener: ChannelListener,
+        listener: AnswerListener,
         *,
         avoid: tuple[str, ...] = (),
-    ) -> int:
-        """Ask for a channel; the listener hears the answer. ConnectionFailedError.
+    ) -> ProxyChannel:
+        """Ask for a channel, and wait for `opened`. ConnectionFailedError.
 
         avoid: addresses of proxies that cannot be used now.
         """
         self._check()
         self._channel_last += 1
-        self._channels[self._channel_last] = listener
-        self._send(OpenChannel(self._channel_last, stream, life, partition, avoid))
-        return self._channel_last
+        channel = ProxyChannel(self._channel_last, listener)
+        self._channels[channel.number] = channel
+        self._send(OpenChannel(channel.number, stream, life, partition, avoid))
+        return channel
 
     def send_batch(self, message: SendBatch) -> None:
         """Send a batch on an open channel."""
         self._send(message)
 
-    def close_channel(self, channel: int) -> None:
+    def close_channel(self, channel: ProxyChannel) -> None:
         """Give a channel up; its listener hears no more."""
-        if self._channels.pop(channel, None) is not None:
-            self._send(CloseChannel(channel))
+        if self._channels.pop(channel.number, None) is not None:
+            self._send(CloseChannel(channel.number))
 
     async def describe(self, stream: str) -> StreamTold:
         """The facts of a stream that a writer needs. NoSuchStreamError."""
@@ -199,8 +217,8 @@ class ProxyConnection:
             for asked in self._asked.values():
                 asked.done.set()
             channels, self._channels = self._channels, {}
-            for listener in channels.values():
-                listener.on_closed(None)
+            for channel in channels.values():
+                channel.on_closed(None)
 
     async def _send_all(self) -> None:
         while True:
@@ -231,14 +249,15 @@ class ProxyConnection:
     def _take(self, message: BatchesFromProxy) -> None:
         match message:
             case BatchPlaced() | BatchCompared() | BatchRefused():
-                listener = self._channels.get(message.channel)
-                if listener is not None:
-                    listener.on_answer(message)
-            case ChannelOpened(channel=channel):
-                if channel in self._channels:
-                    self._channels[channel].on_opened(message)
-            case ChannelClosed(channel=channel):
-                closed = self._channels.pop(channel, None)
+                channel = self._channels.get(message.channel)
+                if channel is not None:
+                    channel.on_answer(message)
+            case ChannelOpened():
+                channel = self._channels.get(message.channel)
+                if channel is not None:
+                    channel.on_opened(message)
+            case ChannelClosed():
+                closed = self._channels.pop(message.channel, None)
                 if closed is not None:
                     closed.on_closed(message)
             case StreamTold() | StandingTold() | RequestRefused():

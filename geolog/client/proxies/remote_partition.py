@@ -9,23 +9,33 @@ Rules: PROTOCOL S23.
 """
 
 import random
+from collections.abc import Iterable
+from typing import assert_never
 
 import attrs
 import trio
 
-from geolog.client.proxies.connection import ProxyConnection, ProxyConnections
-from geolog.client.proxies.routes import ProxyRoutes
-from geolog.partition.batch_in_flight import AnswerListener
-from geolog.partition.repeated_batch import (
-    FirstPlace,
-    ForgottenSeqError,
-    RepeatAnswers,
-    RepeatUnreadError,
+from geolog.client.proxies.connection import (
+    ProxyChannel,
+    ProxyConnection,
+    ProxyConnections,
 )
+from geolog.client.proxies.routes import ProxyRoutes
+from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch
+from geolog.partition.repeated_batch import ForgottenSeqError, RepeatUnreadError
 from geolog.protocol.append_failure import told_as_unknown, told_of_record
-from geolog.protocol.ids import DLSN, Epoch, Sequence
-from geolog.protocol.sent_batches import SentBatches
-from geolog.protocol.stream_state import FIRST_SEQUENCE, PartitionName
+from geolog.protocol.ids import Sequence
+from geolog.protocol.owner_answers import (
+    FirstPlace,
+    OwnerEnded,
+    Placed,
+    Repeated,
+    RepeatedRecords,
+    Unknown,
+    answer_of_error,
+)
+from geolog.protocol.sent_batches import AnswerOutOfOrderError, SentBatches
+from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.transport.seam import Address
 from geolog.wire.batch import SealedBatch
@@ -34,8 +44,6 @@ from geolog.wire.session.channel_messages import (
     BatchCompared,
     BatchPlaced,
     BatchRefused,
-    ChannelClosed,
-    ChannelOpened,
     FirstPlaceTold,
     SendBatch,
     ToldError,
@@ -65,74 +73,25 @@ _KINDS: dict[str, type[GeologError]] = {
 
 
 @attrs.define(eq=False)
-class RemoteBatch:
-    """A sealed batch in flight, or the answer of a proxy to it."""
+class RemoteBatch(SentBatch):
+    """A sealed batch in flight to whatever proxy owns the partition."""
 
     sealed: SealedBatch
     terms: BatchTerms
-    listener: AnswerListener | None
-    done: trio.Event = attrs.field(factory=trio.Event)
-    error: GeologError | None = None
-    segment: int = 0
-    entry: int = -1
-    first_sequence: Sequence = FIRST_SEQUENCE
-    rows: tuple[FirstPlaceTold | ToldError, ...] | None = None
-    """The answer for each record, if the log had seqs of the batch before."""
-    received: trio.Event = attrs.field(init=False)
-    """The same event as `done`: proxies answer durable batches only."""
-
-    @received.default
-    def _received(self) -> trio.Event:
-        return self.done
 
 
 @attrs.frozen
-class RemoteRepeats(RepeatAnswers):
-    """The answer to records that were sent before."""
+class ToldRecords(RepeatedRecords):
+    """Repeated records that the owner has compared already."""
 
-    batch: RemoteBatch
+    rows: tuple[FirstPlaceTold | ToldError, ...]
 
     async def answer(self, row: int) -> FirstPlace:
-        """Where the record in this row is. Errors as of `RepeatedBatch`."""
-        batch = self.batch
-        await batch.done.wait()
-        if batch.rows is None:
-            if batch.error is not None:
-                raise batch.error
-            # The owner has refused the seq meanwhile, so it took the record as new.
-            dlsn = DLSN(batch.segment, batch.entry, row)
-            return FirstPlace(dlsn, Sequence(batch.first_sequence + row), is_duplicate=False)
-        told = batch.rows[row]
+        """Where the record in this row is. Errors as of `RepeatedRecords`."""
+        told = self.rows[row]
         if isinstance(told, ToldError):
             raise error_of(told, _KINDS)
         return FirstPlace(told.dlsn, Sequence(told.sequence))
-
-
-@attrs.define(eq=False)
-class _Channel:
-    """One channel of the partition: hears the connection, and tells the partition."""
-
-    partition: "RemotePartition"
-    opened: trio.Event = attrs.field(factory=trio.Event)
-    over: trio.Event = attrs.field(factory=trio.Event)
-    told: ChannelOpened | None = None
-    closed: ChannelClosed | None = None
-    """Why it is over; None if the connection was lost."""
-
-    def on_opened(self, message: ChannelOpened) -> None:
-        """The channel takes batches."""
-        self.told = message
-        self.opened.set()
-
-    def on_answer(self, message: BatchPlaced | BatchCompared | BatchRefused) -> None:
-        """The answer to the next batch."""
-        self.partition.on_answer(message)
-
-    def on_closed(self, message: ChannelClosed | None) -> None:
-        """The channel is over."""
-        self.closed = message
-        self.over.set()
-        self.opened.set()
 
 
 class RemotePartition:
@@ -153,31 +112,14 @@ class RemotePartition:
         self._rng = rng
         self._patience_s = patience_s
         self._sent: SentBatches[RemoteBatch] = SentBatches()
-        self._channel: tuple[ProxyConnection, int] | None = None
+        self._channel: tuple[ProxyConnection, ProxyChannel] | None = None
         self._channel_changed = trio.Event()
         self._failure: GeologError | None = None
         self._has_failed = trio.Event()
-        self._epoch = Epoch(0)
-        self.transaction_id: int | None = None
-        self.unknown_count = 0
-        self._is_first = True
+        self._opened: Opened | None = None
 
     def __repr__(self) -> str:
         return f"RemotePartition({self.name}, {self._sent!r})"
-
-    @property
-    def epoch(self) -> Epoch:
-        """The owner epoch of the last channel."""
-        return self._epoch
-
-    @property
-    def failure(self) -> GeologError | None:
-        """Why nothing more can be appended, if so."""
-        return self._failure
-
-    async def wait_failed(self) -> None:
-        """Wait until nothing more can be appended."""
-        await self._has_failed.wait()
 
     async def wait_opened(self) -> None:
         """Wait until a channel is open. Raises the failure instead, if there is one."""
@@ -188,55 +130,70 @@ class RemotePartition:
 
     # The seam of a writer.
 
+    @property
+    def opened(self) -> Opened:
+        """The facts told on the first channel."""
+        assert self._opened is not None, f"{self} is not open"
+        return self._opened
+
+    async def wait_ended(self) -> OwnerEnded:
+        """Wait until nothing more can be appended."""
+        await self._has_failed.wait()
+        assert self._failure is not None
+        return OwnerEnded(self._failure, self._failure)
+
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         """Ask where a named writer stands; with a fence, begin its session."""
         await self.wait_opened()
         assert self._channel is not None
         connection, channel = self._channel
-        return await connection.ask_standing(channel, writer_id, fence)
+        return await connection.ask_standing(channel.number, writer_id, fence)
 
     def append(
         self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None
-    ) -> RemoteBatch | RemoteRepeats:
+    ) -> RemoteBatch:
         """Take a batch in, and send it now or when there is a channel."""
-        batch = RemoteBatch(sealed, terms, listener)
-        is_numbered = terms.writer is not None
-        if self._failure is not None:
-            batch.error = told_of_record(self._failure, is_numbered=is_numbered)
-            batch.done.set()
-        else:
-            number = self._sent.accept(batch, is_numbered=is_numbered)
-            if number is not None:
-                self._send(number, batch)
-        return batch if listener is not None else RemoteRepeats(batch)
+        batch = RemoteBatch(sealed, terms, listener=listener)
+        is_numbered, failure = terms.writer is not None, self._failure
+        if failure is not None:
+            told = told_of_record(failure, is_numbered=is_numbered)
+            batch.finish(OwnerEnded(failure, told))
+            return batch
+        number = self._sent.accept(batch, is_numbered=is_numbered)
+        if number is not None:
+            self._send(number, batch)
+        return batch
 
     def _send(self, number: int, batch: RemoteBatch) -> None:
         assert self._channel is not None
         connection, channel = self._channel
-        connection.send_batch(SendBatch(channel, number, batch.terms, batch.sealed))
+        connection.send_batch(SendBatch(channel.number, number, batch.terms, batch.sealed))
 
-    def on_answer(self, message: BatchPlaced | BatchCompared | BatchRefused) -> None:
-        """Take the answer to the next batch."""
+    def on_answers(self) -> None:
+        """Take the answers that have come on the channel."""
+        if self._channel is None:
+            raise AnswerOutOfOrderError(f"a proxy answers a batch of {self.name} too early")
+        _, channel = self._channel
+        answered = []
+        while channel.answers:
+            answered.append(self._finish(channel.answers.popleft()))
+        _tell(answered)
+
+    def _finish(self, message: BatchPlaced | BatchCompared | BatchRefused) -> RemoteBatch:
+        """Give the next batch its answer."""
         batch = self._sent.on_answer(message.number)
         match message:
-            case BatchPlaced():
-                batch.segment, batch.entry = message.segment, message.entry
-                batch.first_sequence = Sequence(message.first_sequence)
-            case BatchCompared(rows=rows):
-                batch.rows = rows
-                _place_repeated(batch, rows)
+            case BatchPlaced(segment=segment, entry=entry, first_sequence=first):
+                batch.finish(Placed(segment, entry, Sequence(first)))
+            case BatchCompared(rows=rows) if batch.listener is None:
+                batch.finish(Repeated(ToldRecords(rows)))
+            case BatchCompared(rows=rows):  # An earlier owner has appended it.
+                batch.finish(_place_of_all(rows))
             case BatchRefused(error=error):
-                batch.error = error_of(error, _KINDS)
-        self._finish([batch])
-
-    def _finish(self, batches: list[RemoteBatch]) -> None:
-        listeners: list[AnswerListener] = []
-        for batch in batches:
-            batch.done.set()
-            if batch.listener is not None and batch.listener not in listeners:
-                listeners.append(batch.listener)
-        for listener in listeners:
-            listener.on_answers()
+                batch.finish(answer_of_error(error_of(error, _KINDS)))
+            case _:
+                assert_never(message)
+        return batch
 
     # Channels.
 
@@ -245,8 +202,8 @@ class RemotePartition:
         lost: list[Address] = []  # The proxy that was lost just now; others are asked first.
         try:
             while True:
-                connection, channel, number = await self._open(lost)
-                self._on_opened(connection, channel, number)
+                connection, channel = await self._open(lost)
+                self._on_opened(connection, channel)
                 await channel.over.wait()
                 lost = [connection.address] if channel.closed is None else []
                 self._on_closed(channel)
@@ -256,30 +213,30 @@ class RemotePartition:
     def close(self) -> None:
         """Give the channel up: the writer is closed."""
         if self._channel is not None:
-            connection, number = self._channel
-            connection.close_channel(number)
+            connection, channel = self._channel
+            connection.close_channel(channel)
         self._fail(ClosedError("the writer is closed: use it within its block"))
 
-    def _on_opened(self, connection: ProxyConnection, channel: _Channel, number: int) -> None:
+    def _on_opened(self, connection: ProxyConnection, channel: ProxyChannel) -> None:
         assert channel.told is not None
-        self._epoch = Epoch(channel.told.epoch)
-        if self._is_first:
-            self.transaction_id, self._is_first = channel.told.transaction_id, False
-        self._channel = connection, number
+        if self._opened is None:
+            self._opened = Opened(channel.told.transaction_id)
+        self._channel = connection, channel
         for place, batch in enumerate(self._sent.on_opened()):
             self._send(place, batch)
         self._tell_channel()
 
-    def _on_closed(self, channel: _Channel) -> None:
+    def _on_closed(self, channel: ProxyChannel) -> None:
         closed = channel.closed
         self._channel = None
         unknown = self._sent.on_closed(None if closed is None else closed.taken_count)
         for batch in unknown:
-            batch.error = OutcomeUnknownError(
+            lost = OutcomeUnknownError(
                 f"the owner of {self.name} was lost before it answered; these records may be in"
                 " the log"
             )
-        self._finish(unknown)
+            batch.finish(Unknown(lost))
+        _tell(unknown)
         self._routes.on_lost(self.name)
         if closed is not None:
             if closed.location is not None:
@@ -297,14 +254,14 @@ class RemotePartition:
         self._failure = error
         self._channel = None
         given_up = self._sent.give_up()
-        self.unknown_count = sum(one.sealed.record_count for one in given_up)
         for batch in given_up:
-            batch.error = told_as_unknown(error, f"{error}; these records may be in the log")
+            told = told_as_unknown(error, f"{error}; these records may be in the log")
+            batch.finish(OwnerEnded(error, told))
         self._has_failed.set()
-        self._finish(given_up)
+        _tell(given_up)
         self._tell_channel()
 
-    async def _open(self, failed: list[Address]) -> tuple[ProxyConnection, _Channel, int]:
+    async def _open(self, failed: list[Address]) -> tuple[ProxyConnection, ProxyChannel]:
         """Open a channel somewhere, there last. Raises what asking again cannot mend."""
         deadline_s = trio.current_time() + self._patience_s
         back_off_s = BACK_OFF_FIRST_S
@@ -321,7 +278,7 @@ class RemotePartition:
             await trio.sleep(back_off_s * self._rng.uniform(0.5, 1.0))
             back_off_s = min(2 * back_off_s, BACK_OFF_MAX_S)
 
-    async def _open_once(self, failed: list[Address]) -> tuple[ProxyConnection, _Channel, int]:
+    async def _open_once(self, failed: list[Address]) -> tuple[ProxyConnection, ProxyChannel]:
         address = await self._routes.first_for(self.name, failed=failed)
         for _ in range(_REDIRECTS_MAX):
             try:
@@ -338,24 +295,23 @@ class RemotePartition:
 
     async def _open_at(
         self, address: Address, failed: list[Address]
-    ) -> tuple[ProxyConnection, _Channel, int] | Address:
+    ) -> tuple[ProxyConnection, ProxyChannel] | Address:
         """A channel at this proxy, or the address where it sends the client."""
         connection = await self._connections.to(address)
         if connection.is_going_away:
             raise UnavailableError(f"proxy {address} is going away")
-        channel = _Channel(self)
-        number = connection.open_channel(
+        channel = connection.open_channel(
             str(self.name.stream),
             self.name.life,
             self.name.number,
-            channel,
+            self,
             avoid=tuple(map(str, failed)),
         )
         with trio.move_on_after(_OPEN_S):
             await channel.opened.wait()
         if channel.told is not None and not channel.over.is_set():
-            return connection, channel, number
-        connection.close_channel(number)
+            return connection, channel
+        connection.close_channel(channel)
         closed = channel.closed
         if closed is None:
             raise UnavailableError(f"proxy {address} did not open {self.name}")
@@ -366,22 +322,39 @@ class RemotePartition:
         raise error_of(closed.error)
 
 
+def _tell(batches: Iterable[RemoteBatch]) -> None:
+    """Tell the listener of each that is answered, once."""
+    listeners: list[AnswerListener] = []
+    for batch in batches:
+        if batch.listener is not None and batch.listener not in listeners:
+            listeners.append(batch.listener)
+    for listener in listeners:
+        listener.on_answers()
+
+
 def _may_recover(error: ToldError) -> bool:
     """Whether another proxy, or the same one later, may open the channel."""
     return error_of(error).retriable
 
 
-def _place_repeated(batch: RemoteBatch, rows: tuple[FirstPlaceTold | ToldError, ...]) -> None:
-    """Give a batch that was sent again the place it has, if the log has it whole."""
+def _place_of_all(rows: tuple[FirstPlaceTold | ToldError, ...]) -> Placed | Unknown:
+    """The place of a batch that was sent again, if the log has it whole."""
     first = rows[0]
     for row, told in enumerate(rows):
         if isinstance(told, ToldError):
-            batch.error = error_of(told, _KINDS)
-            return
+            return _unplaced(error_of(told, _KINDS))
         assert isinstance(first, FirstPlaceTold)
         if told.sequence != first.sequence + row:
-            batch.error = OutcomeUnknownError("its records are in the log at several places")
-            return
+            return Unknown(OutcomeUnknownError("its records are in the log at several places"))
     assert isinstance(first, FirstPlaceTold)
-    batch.segment, batch.entry = first.dlsn.segment, first.dlsn.entry
-    batch.first_sequence = Sequence(first.sequence)
+    return Placed(first.dlsn.segment, first.dlsn.entry, Sequence(first.sequence))
+
+
+def _unplaced(error: GeologError) -> Unknown:
+    """The answer to a batch of which the log has seqs, but that could not be found there.
+
+    An error that refuses one record says nothing of the others.
+    """
+    if error.outcome == "refused":
+        error = told_as_unknown(error, f"{error}; other records of its batch may be in the log")
+    return Unknown(error)

@@ -1,40 +1,22 @@
 """A batch of records, column by column, until its place in the log is known."""
 
 from collections.abc import Mapping
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import attrs
 import trio
 
 from geolog.client.writing.record_fields import RecordFields
+from geolog.partition.batch_sink import SentBatch
 from geolog.protocol.append_failure import told_of_record
 from geolog.protocol.batch_seqs import RisingSeqs
-from geolog.protocol.ids import Sequence
 from geolog.protocol.writer_standing import WriterStanding
 from geolog.wire.batch import SealedBatch, seal_batch
 from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
-from topology.errors import GeologError
+from topology.errors import ConflictError, GeologError
 
 T = TypeVar("T")
-
-
-class Placed(Protocol):
-    """A sealed batch in flight. Once `done` is set it has a place, or `error` says why not.
-
-    Once `received` is set its place is known; it is final unless `error` is set later.
-    """
-
-    done: trio.Event
-    received: trio.Event
-    error: GeologError | None
-    segment: int
-    entry: int
-
-    @property
-    def first_sequence(self) -> Sequence:
-        """The sequence of its first record."""
-        ...
 
 
 @attrs.frozen
@@ -51,7 +33,7 @@ class WriterSession:
 
 @attrs.define(eq=False)
 class OpenBatch:
-    """Collects records by column, then holds the place or the error of the sealed batch."""
+    """Collects records by column; then `sent` is the sealed batch, and has its answer."""
 
     expect_sequence: int | None = None
     seqs: RisingSeqs | None = None
@@ -74,12 +56,25 @@ class OpenBatch:
     may_be_elsewhere: bool = False
     """Whether another partition may have a record of one of these seqs."""
     sealed: trio.Event = attrs.field(factory=trio.Event)
-    placed: Placed | None = None
-    error: GeologError | None = None
+    sent: SentBatch | None = None
+    """Set when it is sealed: what the owner was given, or an answer without it."""
+
+    async def wait_sent(self) -> SentBatch:
+        """Wait until it is sealed; its answer may still be to come."""
+        await self.sealed.wait()
+        assert self.sent is not None
+        return self.sent
 
     def told(self, error: GeologError) -> GeologError:
         """The error as reported for its records: `refused` only if they are nowhere."""
         return told_of_record(error, is_numbered=self.may_be_elsewhere)
+
+    def in_log_already(self) -> ConflictError:
+        """The error of a batch that this session sends first, and that the log has already."""
+        assert self.seqs is not None
+        conflict = ConflictError(f"the log has seq {self.seqs.first} from another session")
+        conflict.outcome = "unknown"
+        return conflict
 
     def goes_on_with(self, fields: RecordFields, size_bytes: int, batch_bytes: int) -> bool:
         """Whether one more record fits. One that expects a sequence gets its own batch."""

@@ -10,7 +10,8 @@ recognised if it is sent again. The next batch is held back until one is answere
 
 The lane knows what the answers say, and nothing else of the partition: they may come late. If
 one is a refusal, the owner also refuses the batches behind it: each tells the seq before it.
-The next batch is held back until they are answered, since they may reach another owner.
+The next batch is held back until they are answered, since they may reach another owner. Only a
+refusal frees seqs: a batch with any other answer may be in the log.
 
 Rules: PROTOCOL S6 and S22.
 """
@@ -18,26 +19,30 @@ Rules: PROTOCOL S6 and S22.
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import assert_never
 
 import attrs
 import trio
 
 from geolog.client.writing.append_window import AppendWindow
 from geolog.client.writing.known_seqs import KnownSeqs
-from geolog.client.writing.open_batch import OpenBatch, Placed, WriterSession
+from geolog.client.writing.open_batch import OpenBatch, WriterSession
 from geolog.client.writing.record_fields import RecordFields
-from geolog.partition.batch_in_flight import (
-    AnswerListener,
-)
-from geolog.partition.repeated_batch import RepeatAnswers
+from geolog.partition.batch_sink import BatchSink, SentBatch, answered
 from geolog.protocol.append_failure import told_as_unknown
-from geolog.protocol.ids import Epoch
+from geolog.protocol.owner_answers import (
+    AppendRefused,
+    OwnerAnswer,
+    OwnerEnded,
+    Placed,
+    Received,
+    Repeated,
+    Unknown,
+    answer_of_error,
+)
 from geolog.protocol.partition_state import BATCHES_REMEMBERED
-from geolog.protocol.stream_state import PartitionName
-from geolog.protocol.writer_standing import WriterFence, WriterStanding
+from geolog.protocol.writer_standing import WriterStanding
 from geolog.wire.batch import SealedBatch
-from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.limits import BATCH_BYTES_MAX
 from topology.errors import ConflictError, GeologError, InvalidArgumentError
 
@@ -50,53 +55,6 @@ _BUSY_TURN_S = 0.005
 _BUSY_LINGER_TURNS = 3
 _BUSY_LINGER_S = 0.05
 """Longest time that a batch waits because the processor is busy."""
-
-
-class BatchSink(Protocol):
-    """Destination of sealed batches: the owner in this process, or a session with a proxy."""
-
-    @property
-    def name(self) -> PartitionName:
-        """The partition."""
-        ...
-
-    @property
-    def epoch(self) -> Epoch:
-        """The owner epoch under which appends are answered."""
-        ...
-
-    @property
-    def failure(self) -> GeologError | None:
-        """The error that stopped the sink; None while it takes batches."""
-        ...
-
-    @property
-    def unknown_count(self) -> int:
-        """Records that were unanswered when it failed, and may be in the log."""
-        ...
-
-    @property
-    def transaction_id(self) -> int | None:
-        """Highest transaction id in the log as the sink was opened, if any record had one."""
-        ...
-
-    async def wait_failed(self) -> None:
-        """Wait until the sink has failed."""
-        ...
-
-    async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
-        """Ask where a named writer stands; with a fence, begin its session. FencedError."""
-        ...
-
-    def append(
-        self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None
-    ) -> Placed | RepeatAnswers:
-        """Take a batch in. The answer comes through the result, in order, also a refusal.
-
-        The listener hears of an answer that comes later. Without one, the records were sent
-        before: each has an answer of its own.
-        """
-        ...
 
 
 BATCH_BYTES = 256 << 10
@@ -137,7 +95,8 @@ class PartitionBatcher:
     """Fills, seals and sends batches for one partition.
 
     `seq_highest` is the highest seq taken in from the session's writer, open batch included;
-    `seq_answered` the highest in the log, as far as answers tell.
+    `seq_answered` the highest that may be in the log and is not in flight. `ended` is the
+    answer that says why the owner takes nothing more.
     """
 
     def __init__(
@@ -157,7 +116,9 @@ class PartitionBatcher:
         self._now_us = now_us
         self._window = window
         self._counted_bytes = 0  # Share of this lane in the window's bytes.
-        self._transaction_id = sink.transaction_id
+        self.ended: OwnerEnded | None = None
+        self._unknown_count = 0  # Records that the owner's end left unknown.
+        self._transaction_id = sink.opened.transaction_id
         self.seq_highest = -1 if standing is None else standing.seq_highest
         self.seq_answered = self.seq_highest
         self.known = KnownSeqs(() if standing is None else standing.remembered)
@@ -172,7 +133,7 @@ class PartitionBatcher:
         """Whether the open batch is due, and waits for an answer to an earlier one."""
         self._has_filling = trio.Event()
         self._is_held = False  # The open batch waits because the processor is busy.
-        self._placed_last: Placed | None = None
+        self._sent_last: SentBatch | None = None
         self.records_count = 0
         self.batches_count = 0
 
@@ -182,7 +143,7 @@ class PartitionBatcher:
     @property
     def is_waiting(self) -> bool:
         """Whether the lane takes nothing in until one of its own batches is answered."""
-        return self.is_held_back and self.sink.failure is None
+        return self.is_held_back and self.ended is None
 
     @property
     def in_flight_bytes(self) -> int:
@@ -256,24 +217,48 @@ class PartitionBatcher:
         """Batches were answered: seal the open batch if held back, or nothing is in flight."""
         unanswered = self._unanswered
         while unanswered:
-            placed = unanswered[0].placed
-            assert placed is not None
-            if not placed.done.is_set():
+            sent = unanswered[0].sent
+            assert sent is not None
+            if not sent.done.is_set():
                 break
-            answered = unanswered.popleft()
-            self._unanswered_bytes -= answered.sealed_bytes
+            batch = unanswered.popleft()
+            self._unanswered_bytes -= batch.sealed_bytes
             if self._behind_refused_count:
                 self._behind_refused_count -= 1
-            if placed.error is not None:
-                self._on_error(answered)
-            elif self._session is not None:
-                self._on_appended(answered)
+            self._take_answer(batch, sent.answer, was_in_flight=True)
         if self.is_held_back:
             self.seal()
         else:
             self.seal_if_idle()
         self._count()
         self._window.tell_change()
+
+    def _take_answer(
+        self, batch: OpenBatch, answer: OwnerAnswer | None, *, was_in_flight: bool
+    ) -> None:
+        """Act on the last answer to a batch, which comes at once unless it was in flight."""
+        match answer:
+            case Placed() | Repeated() | Unknown():
+                if was_in_flight or not self._unanswered:
+                    self._note_seqs(batch)
+            case AppendRefused():
+                if batch.attempt == self._attempt:
+                    self._behind_refused_count = len(self._unanswered) if was_in_flight else 0
+                    self._free_seqs(batch)
+            case OwnerEnded(error=error):
+                if not was_in_flight:
+                    self._free_seqs(batch)
+                elif error.outcome == "unknown":
+                    self._unknown_count += len(batch.created_us)
+                self._note_end(answer)
+            case None | Received():
+                raise AssertionError(f"{answer} is not the last answer")
+            case _:
+                assert_never(answer)
+
+    def _note_end(self, ended: OwnerEnded) -> None:
+        if self.ended is None:
+            self.ended = ended
 
     def seal_if_idle(self) -> bool:
         """Seal the open batch if nothing is in flight."""
@@ -291,28 +276,28 @@ class PartitionBatcher:
         self._filling = None
         self.records_count += len(filling.values)
         self.batches_count += 1
-        try:
-            self._send(filling, filling.seal())
-        except GeologError as error:
-            filling.error = error
-            self._free_seqs(filling)
-        filling.sealed.set()
-
-    def _send(self, filling: OpenBatch, sealed: SealedBatch) -> None:
-        """Send a batch. Raises its error if it is refused at once."""
         filling.seq_before, filling.attempt = self._seq_sent, self._attempt
-        filling.seq_required = self._seq_required(filling)
-        placed = self.sink.append(sealed, filling.terms(self._session), self)
-        if isinstance(placed, RepeatAnswers):
-            raise _appended_by_another(filling)
-        if placed.error is not None:
-            raise placed.error
-        filling.placed = self._placed_last = placed
-        filling.sealed_bytes = sealed.length_bytes
-        self._unanswered.append(filling)
-        self._unanswered_bytes += filling.sealed_bytes
+        try:
+            sent = self._send(filling, filling.seal())
+        except GeologError as error:
+            sent = answered(answer_of_error(error))
+        filling.sent = sent
         if filling.seqs is not None:
             self._seq_sent = filling.seqs.last
+        if sent.answer is None:
+            self._sent_last = sent
+            self._unanswered.append(filling)
+            self._unanswered_bytes += filling.sealed_bytes
+        else:
+            self._take_answer(filling, sent.answer, was_in_flight=False)
+            self._count()
+            self._window.tell_change()
+        filling.sealed.set()
+
+    def _send(self, filling: OpenBatch, sealed: SealedBatch) -> SentBatch:
+        filling.seq_required = self._seq_required(filling)
+        filling.sealed_bytes = sealed.length_bytes
+        return self.sink.append(sealed, filling.terms(self._session), self)
 
     def _seq_required(self, filling: OpenBatch) -> int:
         """The seq that must be in the log before a batch that is about to be sent.
@@ -327,29 +312,24 @@ class PartitionBatcher:
             return self._seq_sent
         return self._seq_sent if filling.is_numbered_here else max(self._seq_sent, refused)
 
-    def append_repeats(self, repeats: OpenBatch) -> Placed | RepeatAnswers:
+    def append_repeats(self, repeats: OpenBatch) -> SentBatch:
         """Send records of which the log has the seqs: they are compared, not appended."""
         return self.sink.append(repeats.seal(), repeats.terms(self._session), None)
 
     def surely_lacks(self, seq: int) -> bool:
         """Whether the partition certainly has no record of this seq.
 
-        Once the sink has failed, a newer session may have appended seqs above the highest.
+        Once the owner has ended, a newer session may have appended seqs above the highest.
         """
         if self.known.is_left_out(seq):
             return True
-        return seq > self.seq_highest and self.sink.failure is None
+        return seq > self.seq_highest and self.ended is None
 
-    def _on_appended(self, appended: OpenBatch) -> None:
-        assert appended.seqs is not None
-        self.seq_answered = appended.seqs.last
-        self.known.add(appended.seqs.gathered())
-
-    def _on_error(self, failed: OpenBatch) -> None:
-        """A batch was refused, unless the sink has failed: then it is unknown."""
-        if self.sink.failure is None and failed.attempt == self._attempt:
-            self._behind_refused_count = len(self._unanswered)
-            self._free_seqs(failed)
+    def _note_seqs(self, batch: OpenBatch) -> None:
+        """A batch is in the log, or may be: its seqs are used for good."""
+        if batch.seqs is not None:
+            self.seq_answered = batch.seqs.last
+            self.known.add(batch.seqs.gathered())
 
     def _free_seqs(self, refused: OpenBatch) -> None:
         """A batch was refused, so nothing of it is in the log, nor of those behind it.
@@ -363,45 +343,41 @@ class PartitionBatcher:
                 self._seq_refused = refused.seqs.first
             self._refuse_filling(refused.seqs.first)
             self._window.refusals_count += 1
-        self._count()
-        self._window.tell_change()
 
     def _refuse_filling(self, refused_seq: int) -> None:
         filling, self._filling = self._filling, None
         if filling is None:
             return
         assert filling.seqs is not None
-        filling.error = ConflictError(
+        conflict = ConflictError(
             f"seq {refused_seq} was refused: append it again before seq {filling.seqs.first}"
         )
+        filling.sent = answered(AppendRefused(conflict))
         filling.sealed.set()
 
     async def flush(self) -> None:
         """Wait until all collected records are answered. Raises what stopped the lane."""
         filling = self._filling
         self.seal()
-        placed = self._placed_last
         if filling is not None:
-            if not filling.sealed.is_set():  # Held back.
-                await filling.sealed.wait()
-            placed = filling.placed or placed
-        if placed is not None:
-            await placed.done.wait()
+            await filling.wait_sent()  # It may be held back.
+        if self._sent_last is not None:
+            await self._sent_last.done.wait()
         self._raise_failure()
 
     def _raise_failure(self) -> None:
         """Raise the error that stopped the lane, and say how many records are unknown."""
-        failure, count = self.sink.failure, self.sink.unknown_count
-        if failure is None:
+        if self.ended is None:
             return
+        failure, count = self.ended.failure, self._unknown_count
         if not count:
             raise failure
         records = "1 unanswered record" if count == 1 else f"{count} unanswered records"
         raise told_as_unknown(failure, f"{failure}; {records} may be in the log")
 
-    async def run_failure_watch(self) -> None:
-        """Tell the writer when the sink fails: there may be no answer that would."""
-        await self.sink.wait_failed()
+    async def run_end_watch(self) -> None:
+        """Wait for the owner's end: there may be no batch whose answer tells it."""
+        self._note_end(await self.sink.wait_ended())
         self.on_answers()
 
     async def run_linger(self) -> None:
@@ -431,11 +407,3 @@ class PartitionBatcher:
         if not self._is_held:
             return linger_s
         return max(linger_s, min(_BUSY_LINGER_TURNS * turn_s, _BUSY_LINGER_S))
-
-
-def _appended_by_another(filling: OpenBatch) -> ConflictError:
-    """The error of a batch that this session sends first, and that the log has already."""
-    assert filling.seqs is not None
-    conflict = ConflictError(f"the log has seq {filling.seqs.first} from another session")
-    conflict.outcome = "unknown"
-    return conflict

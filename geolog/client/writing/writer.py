@@ -17,7 +17,6 @@ from geolog.background import open_background
 from geolog.client.writing.append_window import AppendWindow
 from geolog.client.writing.open_batch import WriterSession
 from geolog.client.writing.partition_batcher import (
-    BatchSink,
     PartitionBatcher,
     WriterConfig,
 )
@@ -31,6 +30,7 @@ from geolog.client.writing.writer_pending import (
     ReceiptTerms,
 )
 from geolog.client.writing.writer_repeats import WriterRepeats
+from geolog.partition.batch_sink import BatchSink
 from geolog.protocol.append_failure import told_of_record
 from topology.errors import (
     ClosedError,
@@ -215,10 +215,10 @@ class Writer:
                 seq, except_in=place
             )
         lane = self.lanes[place]
-        if lane.sink.failure is not None:
+        if lane.ended is not None:
             # A number that this writer assigns just now belongs to no earlier record.
             is_numbered = fields.seq is not None and not is_numbered_here
-            raise told_of_record(lane.sink.failure, is_numbered=is_numbered)
+            raise told_of_record(lane.ended.failure, is_numbered=is_numbered)
         _check(lane, fields, may_be_elsewhere=may_be_elsewhere)
         if not self._has_room(lane, fields, size_bytes):
             self._blocked_bytes, self._blocked_lane = size_bytes, lane
@@ -305,9 +305,7 @@ class Writer:
     @property
     def failure(self) -> GeologError | None:
         """The error that stopped one of its partitions, if any."""
-        return next(
-            (lane.sink.failure for lane in self.lanes if lane.sink.failure is not None), None
-        )
+        return next((lane.ended.failure for lane in self.lanes if lane.ended is not None), None)
 
     async def flush(self) -> None:
         """Wait until all records appended before this call are durable.
@@ -358,7 +356,7 @@ async def open_linger(writer: Writer) -> AsyncIterator[Writer]:
     async with open_background() as nursery:
         for lane in writer.lanes:
             nursery.start_soon(lane.run_linger, name=f"linger of {lane.sink.name}")
-            nursery.start_soon(lane.run_failure_watch, name=f"failure of {lane.sink.name}")
+            nursery.start_soon(lane.run_end_watch, name=f"end of the owner of {lane.sink.name}")
         try:
             yield writer
             await writer.flush()

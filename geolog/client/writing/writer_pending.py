@@ -3,12 +3,22 @@
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from typing import assert_never
 
 import attrs
 import trio
 
 from geolog.client.writing.open_batch import OpenBatch
+from geolog.partition.batch_sink import SentBatch
 from geolog.protocol.ids import DLSN, Position
+from geolog.protocol.owner_answers import (
+    AppendRefused,
+    OwnerEnded,
+    Placed,
+    Received,
+    Repeated,
+    Unknown,
+)
 from topology.errors import GeologError
 
 
@@ -103,53 +113,50 @@ class NewRecord(Pending):
     @property
     def is_done(self) -> bool:
         """Whether the append is answered, or has failed."""
-        batch = self.batch
-        if batch.error is not None or batch.placed is None:
-            return batch.error is not None
-        return self._answered_event(batch).is_set()
+        sent = self.batch.sent
+        return sent is not None and self._answered_event(sent).is_set()
 
-    def _answered_event(self, batch: OpenBatch) -> trio.Event:
-        assert batch.placed is not None
-        if self._terms.ack is AckLevel.RECEIVED:
-            return batch.placed.received
-        return batch.placed.done
+    def _answered_event(self, sent: SentBatch) -> trio.Event:
+        return sent.received if self._terms.ack is AckLevel.RECEIVED else sent.done
 
     async def wait(self) -> Receipt:
         """Wait for the answer. Raises the error of the append if it failed."""
-        batch = self.batch
-        if batch.placed is None and batch.error is None:
-            await batch.sealed.wait()
-        if batch.placed is not None:
-            await self._answered_event(batch).wait()
+        sent = self.batch.sent or await self.batch.wait_sent()
+        await self._answered_event(sent).wait()
         return self.receipt_nowait()
 
     async def wait_durable(self) -> Receipt:
         """Wait until the record is on disk."""
-        batch = self.batch
-        if batch.placed is None and batch.error is None:
-            await batch.sealed.wait()
-        if batch.placed is not None:
-            await batch.placed.done.wait()
+        sent = self.batch.sent or await self.batch.wait_sent()
+        await sent.done.wait()
         return self.receipt_nowait()
 
     def receipt_nowait(self) -> Receipt:
         """The answer. trio.WouldBlock if it has not arrived yet."""
-        batch = self.batch
-        if batch.error is not None:
-            raise batch.told(batch.error)
-        if not self.is_done:
-            raise trio.WouldBlock
-        placed = batch.placed
-        assert placed is not None
-        if placed.error is not None:
-            raise batch.told(placed.error)
+        batch, terms = self.batch, self._terms
+        answer = None if batch.sent is None else batch.sent.answer
+        match answer:
+            case Placed():
+                return self._receipt(answer)
+            case Received() if terms.ack is AckLevel.RECEIVED:
+                return self._receipt(answer)
+            case None | Received():
+                raise trio.WouldBlock
+            case Repeated():
+                raise batch.told(batch.in_log_already())
+            case AppendRefused(error=error) | Unknown(error=error) | OwnerEnded(error=error):
+                raise batch.told(error)
+            case _:
+                assert_never(answer)
+
+    def _receipt(self, place: Placed | Received) -> Receipt:
         slot = self.slot
         return Receipt(
             self._terms.partition,
-            DLSN(placed.segment, placed.entry, slot),
-            placed.first_sequence + slot,
+            DLSN(place.segment, place.entry, slot),
+            place.first_sequence + slot,
             self._terms.home_epoch,
-            provisional=not placed.done.is_set(),
+            provisional=isinstance(place, Received),
         )
 
 

@@ -8,15 +8,25 @@ Rules: PROTOCOL S19.
 """
 
 from collections.abc import Sequence
+from typing import assert_never
 
 import attrs
 
-from geolog.client.writing.open_batch import OpenBatch, Placed
+from geolog.client.writing.open_batch import OpenBatch
 from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer_pending import Receipt, ReceiptTerms, RepeatedRecord
-from geolog.partition.repeated_batch import ForgottenSeqError, RepeatAnswers
+from geolog.partition.batch_sink import SentBatch
+from geolog.partition.repeated_batch import ForgottenSeqError
 from geolog.protocol.ids import DLSN
+from geolog.protocol.owner_answers import (
+    AppendRefused,
+    OwnerEnded,
+    Placed,
+    Received,
+    Repeated,
+    Unknown,
+)
 from topology.errors import ConflictError
 
 
@@ -27,32 +37,39 @@ class _Repeats:
     lane: PartitionBatcher
     terms: ReceiptTerms
     records: OpenBatch = attrs.field(factory=OpenBatch)
-    answer: Placed | RepeatAnswers | None = None
+    sent: SentBatch | None = None
 
-    def send(self) -> Placed | RepeatAnswers:
+    def send(self) -> SentBatch:
         """Send them, unless that was done before."""
-        if self.answer is None:
-            self.answer = self.lane.append_repeats(self.records)
-        return self.answer
+        if self.sent is None:
+            self.sent = self.lane.append_repeats(self.records)
+        return self.sent
 
     async def receipt(self, row: int) -> Receipt:
         """The receipt of the record in this row."""
-        answer, terms = self.send(), self.terms
-        if isinstance(answer, RepeatAnswers):
-            first = await answer.answer(row)
-            return Receipt(
-                terms.partition,
-                first.dlsn,
-                first.sequence,
-                terms.home_epoch,
-                duplicate=first.is_duplicate,
-            )
-        # The owner has refused the seq meanwhile, so it takes the record as new.
-        await answer.done.wait()
-        if answer.error is not None:
-            raise answer.error
-        dlsn = DLSN(answer.segment, answer.entry, row)
-        return Receipt(terms.partition, dlsn, answer.first_sequence + row, terms.home_epoch)
+        sent, terms = self.send(), self.terms
+        await sent.done.wait()
+        answer = sent.answer
+        match answer:
+            case Repeated(records):
+                first = await records.answer(row)
+                return Receipt(
+                    terms.partition,
+                    first.dlsn,
+                    first.sequence,
+                    terms.home_epoch,
+                    duplicate=True,
+                )
+            case Placed():  # The owner has refused the seq meanwhile: it is new.
+                dlsn = DLSN(answer.segment, answer.entry, row)
+                sequence = answer.first_sequence + row
+                return Receipt(terms.partition, dlsn, sequence, terms.home_epoch)
+            case AppendRefused(error=error) | Unknown(error=error) | OwnerEnded(error=error):
+                raise error
+            case None | Received():
+                raise AssertionError(f"{answer} is not the last answer")
+            case _:
+                assert_never(answer)
 
 
 class WriterRepeats:
@@ -113,7 +130,7 @@ class WriterRepeats:
     def _gathering_with(self, place: int, fields: RecordFields, size_bytes: int) -> _Repeats:
         """The repeats that the record joins; full ones are sent."""
         repeats, seq = self._gathering[place], fields.seq
-        if repeats is not None and repeats.answer is None:
+        if repeats is not None and repeats.sent is None:
             records = repeats.records
             assert records.seqs is not None
             assert seq is not None

@@ -15,8 +15,8 @@ import trio
 
 from geolog.background import all_of
 from geolog.client.writing.open_batch import WriterSession
-from geolog.client.writing.partition_batcher import BatchSink
 from geolog.partition.batch_admission import FenceRefusedError
+from geolog.partition.batch_sink import BatchSink
 from geolog.protocol.writer_opening import (
     AskWriter,
     FenceWriter,
@@ -137,7 +137,5 @@ class _Opening:
         except FenceRefusedError as error:
             return self.core.on_refused(effect.partition, error.epoch)
         except OutcomeUnknownError:
-            if sink.failure is not None:
-                raise sink.failure from None
             return self.core.on_answer_lost(effect.partition)
         return self.core.on_fenced(effect.partition, standing)

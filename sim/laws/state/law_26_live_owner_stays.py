@@ -6,6 +6,7 @@ import attrs
 import trio
 
 from geolog.metadata.seam import SessionState
+from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.ids import Epoch, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.stream_state import OwnerRecord
@@ -111,18 +112,23 @@ def _now_owned(now: Look) -> Iterator[tuple[int, _Owned]]:
 def _failed_owners(now: Look) -> set[tuple[int, Epoch]]:
     """Owners that write nothing more: they are about to say that they have left."""
     return {
-        (lane.sink.name.number, lane.sink.epoch)
-        for writer in now.history.writers.values()
-        for lane in writer.lanes
-        if lane.sink.failure is not None
+        (owner.name.number, owner.epoch) for owner in _owners(now) if owner.failure is not None
     }
 
 
 def _fenced_owners(now: Look) -> set[tuple[int, Epoch]]:
     """Owners that ended because others took their ledgers."""
     return {
-        (lane.sink.name.number, lane.sink.epoch)
-        for writer in now.history.writers.values()
-        for lane in writer.lanes
-        if isinstance(lane.sink.failure, FencedError)
+        (owner.name.number, owner.epoch)
+        for owner in _owners(now)
+        if isinstance(owner.failure, FencedError)
     }
+
+
+def _owners(now: Look) -> Iterator[PartitionWriter]:
+    """The owners that write for applications of their own process."""
+    for writer in now.history.writers.values():
+        for lane in writer.lanes:
+            sink: object = lane.sink
+            if isinstance(sink, PartitionWriter):
+                yield sink

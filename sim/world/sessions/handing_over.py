@@ -155,7 +155,7 @@ class _GivingHouse(House):
                 ended.set()
 
             async def end_when_failed() -> None:
-                await owner.wait_failed()
+                await owner.wait_ended()
                 ended.set()
 
             nursery.start_soon(partial(end_after, self.owning.calls.quiet))

@@ -12,12 +12,16 @@ from random import Random
 import attrs
 import trio
 
-from geolog.partition.batch_in_flight import (
-    AnswerListener,
+from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
+from geolog.protocol.owner_answers import (
+    FirstPlace,
+    OwnerAnswer,
+    OwnerEnded,
+    Placed,
+    Repeated,
+    RepeatedRecords,
+    answer_of_error,
 )
-from geolog.partition.repeated_batch import FirstPlace, RepeatedBatch
-from geolog.protocol.ids import Epoch, Sequence
-from geolog.protocol.partition_state import FIRST_SEQUENCE
 from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.transport.seam import ConnectionFailedError, Transport
@@ -45,37 +49,28 @@ _FENCE_REST_S_MAX = 0.5
 
 
 @attrs.define(eq=False)
-class LinkedBatch:
-    """A batch on its way; the answer sets its place or its error."""
+class LinkedBatch(SentBatch):
+    """A batch on its way."""
 
     sealed: SealedBatch
     terms: BatchTerms
-    listener: AnswerListener | None
     since_s: float
     sent_s: float = 0.0
     """When it was sent last."""
-    segment: int = 0
-    entry: int = -1
-    first_sequence: Sequence = FIRST_SEQUENCE
-    error: GeologError | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-    received: trio.Event = attrs.field(init=False)
-    """The same: it is answered once."""
-
-    def __attrs_post_init__(self) -> None:
-        self.received = self.done
 
     def on_answer(self, found: WriterStanding | LinePlace | GeologError) -> None:
         """Take the answer in."""
         match found:
-            case LinePlace():
-                self.segment, self.entry = found.dlsn.segment, found.dlsn.entry
-                self.first_sequence = found.sequence
+            case LinePlace(dlsn, sequence):
+                self.tell(Placed(dlsn.segment, dlsn.entry, sequence))
             case GeologError():
-                self.error = found
+                self.tell(answer_of_error(found))
             case _:
                 raise AssertionError(f"{found} is no place")
-        self.done.set()
+
+    def tell(self, answer: OwnerAnswer) -> None:
+        """Give it its answer."""
+        self.finish(answer)
         if self.listener is not None:
             self.listener.on_answers()
 
@@ -93,7 +88,7 @@ class _Question:
         self.done.set()
 
 
-class LinkedRepeats(RepeatedBatch):
+class LinkedRecords(RepeatedRecords):
     """Records that the log has; each is compared when its answer is needed."""
 
     def __init__(self, link: "OwnerLink", sealed: SealedBatch, terms: BatchTerms) -> None:
@@ -102,7 +97,7 @@ class LinkedRepeats(RepeatedBatch):
         self._terms = terms
 
     def __repr__(self) -> str:
-        return f"LinkedRepeats({self._link.name})"
+        return f"LinkedRecords({self._link.name})"
 
     async def answer(self, row: int) -> FirstPlace:
         """Where the record in this row was appended first."""
@@ -126,11 +121,9 @@ class OwnerLink:
     ) -> None:
         """`rng`: decides how long each fence waits before it is sent."""
         self.name = name
-        self.epoch = Epoch(0)
-        self.failure: GeologError | None = None
+        self.opened = Opened(transaction_id=None)
+        self._failure: GeologError | None = None
         self._has_failed = trio.Event()
-        self.unknown_count = 0
-        self.transaction_id: int | None = None
         self._places = places
         self._transport = transport
         self._nursery = nursery
@@ -145,9 +138,11 @@ class OwnerLink:
 
     # The seam.
 
-    async def wait_failed(self) -> None:
+    async def wait_ended(self) -> OwnerEnded:
         """Wait until the link has failed."""
         await self._has_failed.wait()
+        assert self._failure is not None
+        return OwnerEnded(self._failure, self._failure)
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         """Ask where the writer stands; with a fence, begin its session.
@@ -177,7 +172,7 @@ class OwnerLink:
 
     async def _keep(self) -> None:
         """Connect and send again, for as long as batches without an answer are not too old."""
-        while self.failure is None:
+        while self._failure is None:
             await trio.sleep(_RETRY_S)
             waiting = [one for one in self._unanswered.values() if isinstance(one, LinkedBatch)]
             if not waiting:
@@ -192,28 +187,26 @@ class OwnerLink:
                 self._break()
 
     def _fail(self, error: GeologError) -> None:
-        self.failure = error
+        self._failure = error
         self._has_failed.set()
         self._break()
         batches, self._unanswered = list(self._unanswered.values()), {}
         for one in batches:
             assert isinstance(one, LinkedBatch)
-            self.unknown_count += one.sealed.record_count
-            one.on_answer(error)
+            one.tell(OwnerEnded(error, error))
 
     def append(
         self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None
-    ) -> LinkedBatch | RepeatedBatch:
+    ) -> SentBatch:
         """Send a batch, or compare it if the log has its seqs."""
         sealed = attrs.evolve(sealed, data=bytes(sealed.data))
         assert terms.writer is not None
         if terms.writer.seqs.first <= self._seq_highest:
-            return LinkedRepeats(self, sealed, terms)
-        batch = LinkedBatch(sealed, terms, listener, trio.current_time())
-        if self.failure is not None:
-            batch.on_answer(self.failure)
-        else:
-            self._deliver(batch)
+            return answered(Repeated(LinkedRecords(self, sealed, terms)))
+        if self._failure is not None:
+            return answered(OwnerEnded(self._failure, self._failure))
+        batch = LinkedBatch(sealed, terms, trio.current_time(), listener=listener)
+        self._deliver(batch)
         return batch
 
     def _deliver(self, batch: LinkedBatch) -> None:
@@ -265,7 +258,7 @@ class OwnerLink:
                     welcome = await line.receive()
                     assert isinstance(welcome, Welcome)
                     if self._line is None:
-                        self.transaction_id = welcome.transaction_id
+                        self.opened = Opened(welcome.transaction_id)
                         self._line = line
                         self._deliver_again()
                         connected.set()

@@ -4,18 +4,26 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from random import Random
+from typing import assert_never
 
 import attrs
 import trio
 
 import geolog
 from geolog.background import open_background
-from geolog.client.writing.open_batch import Placed
+from geolog.partition.batch_sink import SentBatch
 from geolog.partition.owner import open_partition_writers
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.read_back import BatchReadBack
-from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol.ids import DLSN, Sequence
+from geolog.protocol.owner_answers import (
+    AppendRefused,
+    OwnerEnded,
+    Placed,
+    Received,
+    Repeated,
+    Unknown,
+)
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.protocol.writer_standing import WriterStanding
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
@@ -167,7 +175,7 @@ class House:
                 if owner is not None:
                     async with open_background() as nursery:
                         nursery.start_soon(line.run)
-                        line.send_nowait(Welcome(owner.transaction_id))
+                        line.send_nowait(Welcome(owner.opened.transaction_id))
                         await _Serving(owner, line, nursery).run()
         finally:
             line.close()
@@ -180,7 +188,6 @@ class _Serving:
     owner: PartitionWriter
     line: Line
     nursery: trio.Nursery
-    _repeats: dict[int, RepeatedBatch] = attrs.field(factory=dict)
 
     async def run(self) -> None:
         """Take requests in the order in which they come. ConnectionFailedError."""
@@ -190,9 +197,9 @@ class _Serving:
                 case Greeting():
                     self._answer_soon(request.number, partial(self._standing, request))
                 case Delivery() | RecordComparison():
-                    taken = self.owner.append(request.sealed, request.terms)
+                    sent = self.owner.append(request.sealed, request.terms)
                     row = request.row if isinstance(request, RecordComparison) else 0
-                    self._answer_soon(request.number, partial(self._place, taken, row))
+                    self._answer_soon(request.number, partial(self._place, sent, row))
                 case _:
                     raise AssertionError(f"{request} is no request")
 
@@ -215,12 +222,18 @@ class _Serving:
     async def _standing(self, request: Greeting) -> WriterStanding:
         return await self.owner.hello(request.writer_id, request.fence)
 
-    async def _place(self, taken: Placed | RepeatedBatch, row: int) -> LinePlace:
-        if isinstance(taken, RepeatedBatch):
-            first = await taken.answer(row)
-            return LinePlace(first.dlsn, first.sequence)
-        await taken.done.wait()
-        if taken.error is not None:
-            raise taken.error
-        dlsn = DLSN(taken.segment, taken.entry, row)
-        return LinePlace(dlsn, Sequence(taken.first_sequence + row))
+    async def _place(self, sent: SentBatch, row: int) -> LinePlace:
+        await sent.done.wait()
+        answer = sent.answer
+        match answer:
+            case Repeated(records):
+                first = await records.answer(row)
+                return LinePlace(first.dlsn, first.sequence)
+            case Placed(segment, entry, first_sequence):
+                return LinePlace(DLSN(segment, entry, row), Sequence(first_sequence + row))
+            case AppendRefused(error=error) | Unknown(error=error) | OwnerEnded(error=error):
+                raise error
+            case None | Received():
+                raise AssertionError(f"{answer} is not the last answer")
+            case _:
+                assert_never(answer)

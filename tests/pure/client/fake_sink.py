@@ -6,11 +6,10 @@ import trio
 from geolog.client.writing.open_batch import WriterSession
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer
-from geolog.partition.batch_in_flight import (
-    AnswerListener,
-    RefusedBatch,
-)
-from geolog.protocol.ids import Epoch, Sequence
+from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
+from geolog.protocol.append_failure import told_of_record
+from geolog.protocol.ids import Sequence
+from geolog.protocol.owner_answers import AppendRefused, OwnerAnswer, OwnerEnded, Placed
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import Batch, SealedBatch, open_batch
@@ -19,18 +18,13 @@ from topology.errors import ConflictError, GeologError, OutcomeUnknownError
 
 
 @attrs.define(eq=False)
-class Taken:
+class Taken(SentBatch):
     """A batch that the sink holds until the test answers it."""
 
     sealed: SealedBatch
     terms: BatchTerms
-    first_sequence: Sequence
-    entry: int
-    segment: int = 1
+    place: Placed
     at_s: float = attrs.field(factory=trio.current_time)
-    error: GeologError | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-    received: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def batch(self) -> Batch:
@@ -42,11 +36,9 @@ class FakeSink:
 
     def __init__(self) -> None:
         self.name = PartitionName(StreamName("a", "b"))
-        self.epoch = Epoch(1)
-        self.transaction_id: int | None = None
-        self.failure: GeologError | None = None
-        self._has_failed = trio.Event()
-        self.unknown_count = 0
+        self.opened = Opened(transaction_id=None)
+        self._ended: OwnerEnded | None = None
+        self._has_ended = trio.Event()
         self.taken: list[Taken] = []
         self.listener: AnswerListener | None = None
         self._answered_count = 0
@@ -55,39 +47,43 @@ class FakeSink:
     def is_idle(self) -> bool:
         return self._answered_count == len(self.taken)
 
-    async def wait_failed(self) -> None:
-        await self._has_failed.wait()
+    async def wait_ended(self) -> OwnerEnded:
+        await self._has_ended.wait()
+        assert self._ended is not None
+        return self._ended
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         raise AssertionError("tests make sessions of their own")
 
     def append(
         self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None
-    ) -> Taken | RefusedBatch:
-        if self.failure is not None:
-            return RefusedBatch(self.failure)
+    ) -> SentBatch:
+        if self._ended is not None:
+            failure = self._ended.failure
+            told = told_of_record(failure, is_numbered=terms.writer is not None)
+            return answered(OwnerEnded(failure, told))
         if terms.expect_sequence is not None:
-            return RefusedBatch(ConflictError("another sequence is due"))
+            return answered(AppendRefused(ConflictError("another sequence is due")))
         self.listener = listener
         first = sum(one.sealed.record_count for one in self.taken)
-        self.taken.append(Taken(sealed, terms, Sequence(first), len(self.taken)))
+        place = Placed(1, len(self.taken), Sequence(first))
+        self.taken.append(Taken(sealed, terms, place, listener=listener))
         return self.taken[-1]
 
-    def answer(self, count: int = 1, error: GeologError | None = None) -> None:
-        """Acknowledge or fail the next batches."""
+    def answer(self, count: int = 1, answer: OwnerAnswer | None = None) -> None:
+        """Answer the next batches so; None: they are in the log."""
         for one in self.taken[self._answered_count : self._answered_count + count]:
-            one.error = error
-            one.done.set()
-            one.received.set()
+            one.finish(one.place if answer is None else answer)
         self._answered_count += count
         if self.listener is not None:
             self.listener.on_answers()
 
     def fail(self, failure: GeologError) -> None:
         """Fail like a fenced owner: batches in flight are unknown, later ones refused."""
-        self.failure = failure
-        self._has_failed.set()
-        self.answer(len(self.taken) - self._answered_count, OutcomeUnknownError("unknown"))
+        self._ended = OwnerEnded(failure, failure)
+        self._has_ended.set()
+        unknown = OwnerEnded(failure, OutcomeUnknownError("unknown"))
+        self.answer(len(self.taken) - self._answered_count, unknown)
 
     def values(self) -> list[list[bytes]]:
         """The values of all batches taken."""

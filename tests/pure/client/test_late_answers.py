@@ -2,56 +2,51 @@
 
 import random
 from collections import deque
+from collections.abc import Callable
 
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.partitioner import NamedPartitioner
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending
 from geolog.partition.batch_admission import BatchAdmission
-from geolog.partition.batch_in_flight import (
-    AnswerListener,
-)
-from geolog.protocol.ids import Epoch, Sequence
+from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch
+from geolog.protocol.ids import Sequence
+from geolog.protocol.owner_answers import OwnerEnded, Placed, Unknown, answer_of_error
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import SealedBatch, open_batch
 from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
-from tests.pure.client.fake_sink import a_session
-from topology.errors import ConflictError, GeologError
+from tests.pure.client.fake_sink import FakeSink, a_session
+from topology.errors import ConflictError, GeologError, OutcomeUnknownError
 
 WRONG_SEQUENCE = 1 << 40
 
 
 @attrs.define(eq=False)
-class Travelling:
+class Travelling(SentBatch):
     """A batch on its way to the owner, or its answer on the way back."""
 
     sealed: SealedBatch
     terms: BatchTerms
     first_sequence: Sequence = FIRST_SEQUENCE
-    segment: int = 1
-    entry: int = 0
     verdict: GeologError | None = None
-    error: GeologError | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-    received: trio.Event = attrs.field(factory=trio.Event)
 
 
 class FarOwner:
     """The product's decisions, at the far end of a connection that keeps the order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, unread: Callable[[], bool] = lambda: False) -> None:
+        """`unread`: whether a repeat cannot be compared when it arrives."""
+        self._unread = unread
         self.name = PartitionName(StreamName("a", "b"))
-        self.epoch = Epoch(1)
-        self.transaction_id: int | None = None
-        self.failure: GeologError | None = None
-        self.unknown_count = 0
+        self.opened = Opened(transaction_id=None)
         self.log: list[int] = []
         self.values: list[bytes] = []
         self.refused_count = 0
@@ -62,8 +57,9 @@ class FarOwner:
         self._admission = BatchAdmission(self.name, self._state)
         self._state.on_fence(b"till-7", WriterFence(1, 77), 0)
 
-    async def wait_failed(self) -> None:
+    async def wait_ended(self) -> OwnerEnded:
         await trio.sleep_forever()
+        raise AssertionError
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         raise AssertionError("the test makes its session")
@@ -83,6 +79,8 @@ class FarOwner:
         try:
             if self._admission.is_repeat(stamp, self._state):
                 one.first_sequence = self._place_of_repeat(one)
+                if self._unread():
+                    one.verdict = OutcomeUnknownError("the log has it, and cannot read it now")
             else:
                 self._admission.admit(one.terms, sent=self._state, sequence_next=len(self.log))
                 self._add(one, stamp)
@@ -120,9 +118,11 @@ class FarOwner:
     def tell(self) -> None:
         """The next answer arrives."""
         one = self.coming.popleft()
-        one.error = one.verdict
-        one.done.set()
-        one.received.set()
+        one.finish(
+            Placed(1, 0, one.first_sequence)
+            if one.verdict is None
+            else answer_of_error(one.verdict)
+        )
         assert self.listener is not None
         self.listener.on_answers()
 
@@ -236,6 +236,8 @@ class Sent:
             sequence = self.pending.receipt_nowait().sequence
         except ConflictError:
             self.verdict = "refused"
+        except OutcomeUnknownError:
+            self.verdict = "appended"  # This owner knows at least that.
         else:
             assert owner.values[sequence] == self.value
             self.verdict = "appended"
@@ -245,7 +247,8 @@ class Sent:
 async def test_whatever_owner_answers_no_record_gets_in_behind_a_refused_one(seed: int) -> None:
     """A list of all records, and of those without an answer then, says what may be there."""
     rng = random.Random(seed)
-    owner = FarOwner()
+    unread_share = rng.choice((0.0, 0.5))
+    owner = FarOwner(unread=lambda: rng.random() < unread_share)
     writer = Writer(
         [owner], WriterConfig(), session=a_session(), home_epoch=1, now_us=lambda: 0
     )
@@ -325,3 +328,22 @@ async def test_a_lane_goes_on_after_a_refused_seq_that_its_writer_never_uses_aga
 
     assert later.receipt_nowait().sequence == 0
     assert (owners[0].log, owners[1].log) == ([2], [1])
+
+
+async def test_seqs_of_an_unknown_batch_are_not_given_to_other_records(
+    autojump_clock: MockClock,
+) -> None:
+    """Its owner goes on: it was asked again, and could not read what the log has."""
+    sink = FakeSink()
+    writer = Writer([sink], WriterConfig(), session=a_session(), home_epoch=1, now_us=lambda: 0)
+    first = writer.append_nowait(b"one")
+    writer.append_nowait(b"two")
+    writer.lanes[0].seal()
+    sink.answer(answer=Unknown(OutcomeUnknownError("they cannot be compared now")))
+    writer.append_nowait(b"three")
+    writer.lanes[0].seal()
+
+    stamps = [one.terms.writer for one in sink.taken]
+    with pytest.raises(OutcomeUnknownError):
+        first.receipt_nowait()
+    assert [stamp and list(stamp.seqs) for stamp in stamps] == [[0, 1], [2]]

@@ -16,12 +16,10 @@ from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending, RepeatedRecord
 from geolog.client.writing.writer_session import open_session
 from geolog.partition.batch_admission import BatchAdmission
-from geolog.partition.batch_in_flight import (
-    AnswerListener,
-    RefusedBatch,
-)
+from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
 from geolog.partition.repeated_batch import ForgottenSeqError, RepeatedBatch
-from geolog.protocol.ids import Epoch, Sequence
+from geolog.protocol.ids import Sequence
+from geolog.protocol.owner_answers import OwnerEnded, Placed, Repeated, answer_of_error
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
@@ -33,17 +31,11 @@ TILL = "till-7"
 
 
 @attrs.define(eq=False)
-class Sent:
+class Sent(SentBatch):
     """A batch that gets no answer; the next session shows which of its records were kept."""
 
     sealed: SealedBatch
     terms: BatchTerms
-    segment: int = 1
-    entry: int = 0
-    first_sequence: Sequence = FIRST_SEQUENCE
-    error: GeologError | None = None
-    done: trio.Event = attrs.field(factory=trio.Event)
-    received: trio.Event = attrs.field(factory=trio.Event)
 
 
 class Partition:
@@ -51,10 +43,9 @@ class Partition:
 
     def __init__(self, number: int) -> None:
         self.name = PartitionName(StreamName("a", "b"), number)
-        self.epoch = Epoch(1)
-        self.failure: GeologError | None = None
-        self.unknown_count = 0
-        self.transaction_id: int | None = None
+        self.opened = Opened(transaction_id=None)
+        self._ended: OwnerEnded | None = None
+        self._has_ended = trio.Event()
         self.state = PartitionState()
         self.seqs: list[int] = []
         self.sent: list[Sent] = []
@@ -62,8 +53,15 @@ class Partition:
         self._admission = BatchAdmission(self.name, self.state)
         self.listener: AnswerListener | None = None
 
-    async def wait_failed(self) -> None:
-        await trio.sleep_forever()
+    async def wait_ended(self) -> OwnerEnded:
+        await self._has_ended.wait()
+        assert self._ended is not None
+        return self._ended
+
+    def fail(self, failure: GeologError) -> None:
+        """End, like an owner that lost the partition."""
+        self._ended = OwnerEnded(failure, failure)
+        self._has_ended.set()
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         if fence is not None:
@@ -80,25 +78,26 @@ class Partition:
 
     def append(
         self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None
-    ) -> Sent | RefusedBatch | RepeatedBatch:
+    ) -> SentBatch:
         stamp = terms.writer
         assert stamp is not None
         try:
             if self._admission.is_repeat(stamp, self.state):
                 writer = self.state.writer(stamp.writer_id)
-                return RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
+                repeated = RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
+                return answered(Repeated(repeated))
             self._admission.admit(
                 terms, sent=self.state, sequence_next=self.state.sequence_next
             )
         except GeologError as error:
-            return RefusedBatch(error)
+            return answered(answer_of_error(error))
         self.listener = listener
         self.sent.append(Sent(sealed, terms))
         return self.sent[-1]
 
     def answer(self) -> None:
         """Acknowledge the last batch."""
-        self.sent[-1].done.set()
+        self.sent[-1].finish(Placed(1, 0, FIRST_SEQUENCE))
         assert self.listener is not None
         self.listener.on_answers()
 
@@ -302,7 +301,9 @@ async def test_a_partition_whose_owner_has_failed_may_have_a_seq_above_its_highe
 
     outcomes = []
     for failure in (None, FencedError("another process owns it")):
-        partitions[1].failure = failure
+        if failure is not None:
+            partitions[1].fail(failure)
+            await writer.lanes[1].run_end_watch()
         with pytest.raises(ForgottenSeqError) as forgotten:
             await writer.append_nowait(b"5", key=keys[0], seq=5).wait()
         outcomes.append(forgotten.value.outcome)

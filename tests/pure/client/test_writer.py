@@ -403,17 +403,20 @@ async def test_appends_that_wait_for_room_get_different_seqs(
     assert [None if one is None else one.seqs.first for one in stamps] == [0, 1, 2, 3, 4]
 
 
-@pytest.fixture
-async def till(sink: FakeSink) -> AsyncIterator[Writer]:
+def a_till(sink: FakeSink) -> Writer:
     """A named writer with one record per batch."""
-    writer = Writer(
+    return Writer(
         [sink],
         WriterConfig(linger_s=0.01, batch_bytes=100, in_flight_bytes=1 << 20),
         session=a_session(),
         home_epoch=1,
         now_us=lambda: int(trio.current_time() * 1e6),
     )
-    async with open_linger(writer):
+
+
+@pytest.fixture
+async def till(sink: FakeSink) -> AsyncIterator[Writer]:
+    async with open_linger(a_till(sink)) as writer:
         yield writer
         while not sink.is_idle:
             sink.answer()
@@ -526,22 +529,20 @@ async def test_refused_records_do_not_raise_the_highest_seq(
 
 
 async def test_a_held_back_batch_is_refused_when_the_writer_fails(
-    sink: FakeSink, till: Writer, autojump_clock: MockClock
+    sink: FakeSink, autojump_clock: MockClock
 ) -> None:
-    fill(till)
+    writer = a_till(sink)
+
+    async def post_until_it_fails() -> None:
+        async with open_linger(writer) as till:
+            fill(till)
+            await till.post(bytes(99))
+
     async with trio.open_nursery() as nursery:
-
-        async def post() -> None:
-            with pytest.raises(FencedError):
-                await till.post(bytes(99))
-
-        nursery.start_soon(post)
+        nursery.start_soon(expect_fenced, post_until_it_fails)
         await trio.sleep(1)
         sink.fail(FencedError("another"))
-    with pytest.raises(FencedError):
-        await till.flush()
-    assert till.seq_highest == 63
-    sink.failure = None
+    assert writer.seq_highest == 63
 
 
 async def test_flush_waits_for_all_appended_records(
@@ -632,7 +633,8 @@ async def test_waiting_appends_fail_when_another_lane_fails(
     )
     key_of = {partition_of_key(key, 2): key for key in (b"a", b"b", b"c", b"d")}
     writer.append_nowait(random.Random(1).randbytes(900), key=key_of[1])
-    sinks[0].failure = FencedError("fenced")
+    sinks[0].fail(FencedError("fenced"))
+    await writer.lanes[0].run_end_watch()
 
     with pytest.raises(FencedError):
         await writer.append(bytes(900), key=key_of[1])
@@ -679,12 +681,14 @@ async def test_an_append_waits_for_its_answer_while_another_lane_fails(
     with suppress(trio.WouldBlock):
         while True:
             writer.append_nowait(bytes(99), key=key)
-    sinks[0].failure = FencedError("fenced")
+    sinks[0].fail(FencedError("fenced"))
+    await writer.lanes[0].run_end_watch()
 
     with trio.move_on_after(1) as patience:
         await writer.append(bytes(99), key=key)
     assert patience.cancelled_caught, "it was taken without room"
-    sinks[1].failure = FencedError("fenced")
+    sinks[1].fail(FencedError("fenced"))
+    await writer.lanes[1].run_end_watch()
     with pytest.raises(FencedError):
         await writer.append(bytes(99), key=key)
 

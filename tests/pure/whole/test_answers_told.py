@@ -8,8 +8,9 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.partition.batch_in_flight import BatchInFlight
+from geolog.partition.batch_sink import SentBatch
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.owner_answers import OwnerEnded
 from geolog.wire.batch import seal_batch
 from tests.pure.whole.clusters import REGIONS, STREAM, ended_by, open_world
 
@@ -19,15 +20,13 @@ class Session:
     """Sends batches to an owner, and notes how many are answered each time it is told."""
 
     owner: PartitionWriter
-    sent: list[BatchInFlight] = attrs.field(factory=list)
+    sent: list[SentBatch] = attrs.field(factory=list)
     told: list[int] = attrs.field(factory=list)
 
     def send(self, count: int = 1) -> None:
         for _ in range(count):
             sealed = seal_batch([b"record"], created_us=1)
-            answer = self.owner.append(sealed, listener=self)
-            assert isinstance(answer, BatchInFlight)
-            self.sent.append(answer)
+            self.sent.append(self.owner.append(sealed, listener=self))
 
     def on_answers(self) -> None:
         self.told.append(sum(one.done.is_set() for one in self.sent))
@@ -76,6 +75,7 @@ async def test_a_session_is_told_when_its_owner_fails(autojump_clock: MockClock)
                     await session.sent[-1].done.wait()
 
                 assert session.told == [3]
-                error = session.sent[0].error
-                assert isinstance(error, geolog.OutcomeUnknownError)
-                raise error
+                answer = session.sent[0].answer
+                assert isinstance(answer, OwnerEnded)
+                assert isinstance(answer.error, geolog.OutcomeUnknownError)
+                raise answer.error

@@ -11,11 +11,11 @@ from trio.testing import MockClock
 import geolog
 from geolog.catalog.offers import Offer
 from geolog.catalog.stream_catalog import StreamCatalog
-from geolog.partition.batch_in_flight import BatchInFlight
 from geolog.partition.hand_over import HandedOver
 from geolog.partition.owner import OwnedPartitions
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.batch_seqs import BatchSeqs
+from geolog.protocol.owner_answers import AppendRefused, OwnerEnded, Placed, Unknown
 from geolog.protocol.stream_state import OwnerRecord, StreamName, StreamRecord
 from geolog.protocol.writer_standing import WriterFence
 from geolog.wire.batch import seal_batch
@@ -72,11 +72,10 @@ async def open_owners(partitions: int = 1) -> AsyncIterator[Owners]:
 async def append(writer: PartitionWriter, value: bytes, *, seq: int | None = None) -> None:
     """Append a record, numbered if a seq is given, and wait for the answer."""
     stamp = None if seq is None else WriterStamp(TILL, 1, BatchSeqs(seq, 1), 1)
-    answer = writer.append(seal_batch([value], created_us=1), BatchTerms(writer=stamp))
-    if isinstance(answer, BatchInFlight):
-        await answer.done.wait()
-    if getattr(answer, "error", None) is not None:
-        raise answer.error  # type: ignore[union-attr, misc]
+    sent = writer.append(seal_batch([value], created_us=1), BatchTerms(writer=stamp))
+    await sent.done.wait()
+    if isinstance(sent.answer, AppendRefused | Unknown | OwnerEnded):
+        raise sent.answer.error
 
 
 async def test_the_successor_owns_at_once_without_a_claim_of_its_own(
@@ -118,7 +117,7 @@ async def test_appends_on_the_way_are_answered_and_later_ones_refused(
                 await append(writer, b"late", seq=1)
 
         assert refused.value.outcome == "refused"
-        assert [one.error for one in sent if isinstance(one, BatchInFlight)] == [None] * 20
+        assert all(isinstance(one.answer, Placed) for one in sent)
         assert await values_of(site.new) == [b"on the way"] * 20
 
 
@@ -167,7 +166,7 @@ async def test_blocks_that_end_with_their_writers_leave_nothing_of_the_hand_over
                 site.stream, number, wants_received=False
             ) as opened:
                 writers.extend(opened.in_order)
-                await opened.in_order[0].wait_failed()
+                await opened.in_order[0].wait_ended()
 
         for number in range(3):
             nursery.start_soon(own_until_it_fails, number)

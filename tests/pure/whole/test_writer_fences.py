@@ -12,12 +12,10 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.partition.batch_admission import FenceRefusedError
-from geolog.partition.batch_in_flight import (
-    BatchInFlight,
-)
+from geolog.partition.batch_sink import SentBatch
 from geolog.partition.partition_writer import PartitionWriter
-from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol.batch_seqs import BatchSeqs
+from geolog.protocol.owner_answers import AppendRefused, OwnerEnded, Placed, Repeated, Unknown
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import seal_batch
 from geolog.wire.batch_terms import BatchTerms
@@ -41,25 +39,21 @@ class Session:
         seq: int,
         seq_before: int | None = None,
         expect_sequence: int | None = None,
-    ) -> BatchInFlight | RepeatedBatch:
+    ) -> SentBatch:
         """Send records with these values, numbered from `seq`. Raises a refusal."""
         stamp = WriterStamp(TILL, self.epoch, BatchSeqs(seq, len(values)), 1)
         terms = BatchTerms(writer=stamp, seq_before=seq_before, expect_sequence=expect_sequence)
-        answer = self.owner.append(seal_batch(list(values), created_us=1), terms)
-        if isinstance(answer, RepeatedBatch):
-            return answer
-        if answer.error is not None:
-            raise answer.error
-        assert isinstance(answer, BatchInFlight)
-        return answer
-
-    async def append(self, *values: bytes, seq: int) -> BatchInFlight:
-        """Send records, and wait for the answer."""
-        sent = self.send(*values, seq=seq)
-        assert isinstance(sent, BatchInFlight)
-        await sent.done.wait()
-        assert sent.error is None
+        sent = self.owner.append(seal_batch(list(values), created_us=1), terms)
+        if isinstance(sent.answer, AppendRefused | Unknown | OwnerEnded):
+            raise sent.answer.error
         return sent
+
+    async def append(self, *values: bytes, seq: int) -> Placed:
+        """Send records, and wait for their place."""
+        sent = self.send(*values, seq=seq)
+        await sent.done.wait()
+        assert isinstance(sent.answer, Placed)
+        return sent.answer
 
 
 @asynccontextmanager
@@ -143,7 +137,6 @@ async def test_the_batches_in_flight_of_an_older_session_are_before_the_fence(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(partial(begin, owner, WriterFence(2, 78)))
             await trio.testing.wait_all_tasks_blocked()
-            assert isinstance(sent, BatchInFlight)
             assert not sent.done.is_set()
             assert (await owner.hello(TILL, None)).epoch == 2, "accepted counts"
             with pytest.raises(geolog.FencedError, match="a newer session"):
@@ -173,14 +166,13 @@ async def test_a_fence_moves_on_to_the_next_ledger_with_the_batches(
             await older.append(b"before", seq=0)
             for region in ("us-east", "eu-west"):
                 await world.cluster.kill_region(region)
-            sent = [older.send(b"one", seq=1)]
+            older.send(b"one", seq=1)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(partial(begin, owner, WriterFence(2, 78)))
                 await trio.sleep(3)
                 for region in ("us-east", "eu-west"):
                     await world.cluster.restart_region(region)
-            newer = Session(owner, 2)
-            sent.append(await newer.append(b"two", seq=2))
+            await Session(owner, 2).append(b"two", seq=2)
         async with open_owner(world.log) as owner:
             standing = await owner.hello(TILL, None)
             assert (standing.epoch, standing.seq_highest) == (2, 2)
@@ -234,12 +226,13 @@ async def test_the_records_of_a_repeated_batch_are_answered_one_by_one(
         async with open_owner(world.log) as owner:
             session = await begin(owner, WriterFence(2, 78))
             again = session.send(b"1", b"2", b"other", b"4", seq=1)
-            assert isinstance(again, RepeatedBatch)
-            places = [await again.answer(row) for row in (0, 1)]
+            assert isinstance(again.answer, Repeated)
+            records = again.answer.records
+            places = [await records.answer(row) for row in (0, 1)]
             with pytest.raises(geolog.ConflictError, match="different bytes"):
-                await again.answer(2)
+                await records.answer(2)
             with pytest.raises(geolog.ConflictError, match="in flight"):
-                await again.answer(3)
+                await records.answer(3)
 
         assert [one.sequence for one in places] == [1, 2]
         assert [(one.dlsn.entry, one.dlsn.slot) for one in places] == [

@@ -1,0 +1,92 @@
+"""Answers of a partition's owner to a sealed batch: a closed set of values.
+
+Everything that an owner tells of a batch is one of these, wherever the owner is: in the same
+process, behind a proxy, or in a simulated process. A batch gets one last answer. `Received` may
+come before it.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TypeAlias
+
+import attrs
+
+from geolog.protocol.ids import DLSN, Sequence
+from topology.errors import GeologError
+
+
+@attrs.frozen
+class Received:
+    """The batch is in the memory of an ack set. Its place is provisional."""
+
+    segment: int
+    entry: int
+    first_sequence: Sequence
+
+
+@attrs.frozen
+class Placed:
+    """The batch is in the log, as the only one of its entry."""
+
+    segment: int
+    entry: int
+    first_sequence: Sequence
+
+
+@attrs.frozen
+class FirstPlace:
+    """Where the log has a record that was sent again."""
+
+    dlsn: DLSN
+    sequence: Sequence
+
+
+class RepeatedRecords(ABC):
+    """Records of which the log has seqs already: each has an answer of its own."""
+
+    @abstractmethod
+    async def answer(self, row: int) -> FirstPlace:
+        """Where the record in this row is, after comparing its bytes.
+
+        ConflictError: other bytes were appended, or the first append is in flight.
+        ForgottenSeqError; its outcome is `refused` only if this partition certainly has no
+        record of the seq. RepeatUnreadError, DataLostError.
+        """
+
+
+@attrs.frozen
+class Repeated:
+    """The log had a seq as high as the batch's first. Nothing of the batch was appended."""
+
+    records: RepeatedRecords
+
+
+@attrs.frozen
+class AppendRefused:
+    """Nothing of the batch is in the log. The owner goes on."""
+
+    error: GeologError
+
+
+@attrs.frozen
+class Unknown:
+    """The batch may be in the log, or is there at an unknown place. The owner goes on."""
+
+    error: GeologError
+
+
+@attrs.frozen
+class OwnerEnded:
+    """The owner takes nothing more, and answers every later batch so."""
+
+    failure: GeologError
+    """Why it has ended."""
+    error: GeologError
+    """What that means for this batch: its outcome is `refused` or `unknown`."""
+
+
+OwnerAnswer: TypeAlias = Received | Placed | Repeated | AppendRefused | Unknown | OwnerEnded
+
+
+def answer_of_error(error: GeologError) -> AppendRefused | Unknown:
+    """The answer of an owner that goes on, to a batch that met this error."""
+    return AppendRefused(error) if error.outcome == "refused" else Unknown(error)
