@@ -15,6 +15,8 @@ from geolog.client.writing.writer_pending import AckLevel
 from geolog.client.writing.writer_session import open_session
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.stream_state import StreamRecord
+from geolog.wire.session.paths import AppendPath
+from regions.proxy.held_partitions import MovedError
 from regions.proxy.session_host import SessionHost
 from topology.errors import GeologError, UnavailableError
 
@@ -149,6 +151,34 @@ class ForwardedTarget(AppendTarget):
         ) as writer:
             self._writers.append(writer)
             yield writer
+
+
+@asynccontextmanager
+async def open_target(host: SessionHost, path: AppendPath) -> AsyncIterator[AppendTarget]:
+    """The target of a path, for the length of the block.
+
+    MovedError if another proxy takes the appends and the path does not ask to be forwarded.
+    """
+    stream = await host.find_stream(path.stream)
+    if await _is_forwarded(host, path, stream):
+        yield ForwardedTarget(host, stream, path.partition)
+        return
+    async with host.held.use(stream, path.partition or 0, avoid=path.avoid) as owner:
+        yield OwnedTarget(host, stream, owner, is_whole=path.partition is None)
+
+
+async def _is_forwarded(host: SessionHost, path: AppendPath, stream: StreamRecord) -> bool:
+    """Whether this proxy writes through those that own the partitions."""
+    if path.partition is None and stream.partitions > 1:
+        return True
+    if path.redirect == "follow":
+        return False
+    try:
+        name = stream.partition(path.partition or 0)
+        await host.held.check_place(name, avoid=path.avoid)
+    except MovedError:
+        return True
+    return False
 
 
 def _window_bytes(host: SessionHost) -> int:

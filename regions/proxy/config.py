@@ -38,6 +38,9 @@ class ProxyConfig:
     http_body_time_s: float = 60.0
     """How long the body of an HTTP request may take to arrive."""
 
+    http_bodies_bytes_max: int = 64 << 20
+    """Bytes of HTTP requests that the proxy holds; beyond it, it answers 429."""
+
     frame_bytes_max: int = 8 << 20
     """Largest message that a client may send, and largest body of an HTTP request."""
 
@@ -76,6 +79,7 @@ class ProxyConfig:
             "connections_max",
             "http_connections_max",
             "http_body_time_s",
+            "http_bodies_bytes_max",
             "credit_bytes",
             "in_flight_bytes_max",
             "idle_release_s",

@@ -11,12 +11,11 @@ from typing import assert_never
 
 import trio
 
-from geolog.protocol.stream_state import StreamRecord
 from geolog.transport.message_socket import SocketClosedError
 from geolog.transport.seam import ByteStream, Listener
 from geolog.transport.websocket import WebSocket, serve_websocket
 from geolog.wire.session.batches import SUBPROTOCOL_BATCHES
-from geolog.wire.session.codes import Code, close_code
+from geolog.wire.session.codes import close_code
 from geolog.wire.session.frames import FRAME_CODECS, JSON_FRAMES, FrameCodec
 from geolog.wire.session.messages import ErrorAnswer
 from geolog.wire.session.paths import (
@@ -27,8 +26,9 @@ from geolog.wire.session.paths import (
     parse_path,
 )
 from regions.proxy.append_session import AppendSession
-from regions.proxy.append_targets import ForwardedTarget, OwnedTarget
+from regions.proxy.append_targets import open_target
 from regions.proxy.batch_session import BatchSession
+from regions.proxy.farewells import BUG, first_of
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.read_session import ReadSession
 from regions.proxy.session_host import SessionHost, failure_of, location_of, send_answer
@@ -108,10 +108,10 @@ class Endpoint:
         except* SocketClosedError:
             pass  # The client has left.
         except* GeologError as errors:
-            farewell = _farewell(_first_of(errors), target)
+            farewell = _farewell(first_of(errors), target)
         except* Exception as errors:  # noqa: BLE001 - noted, and told to the client.
             self._note_bug(target, errors)
-            farewell = _BUG
+            farewell = BUG
         if farewell is not None:
             with suppress(SocketClosedError):
                 await send_answer(socket, _codec_of(socket).encode(farewell))
@@ -149,39 +149,9 @@ class Endpoint:
                 assert_never(path)
 
     async def _run_append(self, socket: WebSocket, path: AppendPath) -> None:
-        codec = _codec_of(socket)
-        stream = await self._host.find_stream(path.stream)
-        if await self._is_forwarded(path, stream):
-            target = ForwardedTarget(self._host, stream, path.partition)
+        async with open_target(self._host, path) as target:
+            codec = _codec_of(socket)
             await AppendSession(socket, codec, self._host, target, path.writer).run()
-            return
-        async with self._host.held.use(stream, path.partition or 0, avoid=path.avoid) as owner:
-            is_whole = path.partition is None
-            owned = OwnedTarget(self._host, stream, owner, is_whole=is_whole)
-            await AppendSession(socket, codec, self._host, owned, path.writer).run()
-
-    async def _is_forwarded(self, path: AppendPath, stream: StreamRecord) -> bool:
-        """Whether this proxy writes through those that own the partitions."""
-        if path.partition is None and stream.partitions > 1:
-            return True
-        if path.redirect == "follow":
-            return False
-        try:
-            name = stream.partition(path.partition or 0)
-            await self._host.held.check_place(name, avoid=path.avoid)
-        except MovedError:
-            return True
-        return False
-
-
-_BUG = ErrorAnswer(
-    id=None,
-    code=Code.INTERNAL,
-    error="the proxy met a bug of its own: its log has the details",
-    outcome="unknown",
-    retriable=False,
-)
-"""Tells a client of a bug: appends without an answer may be in the log."""
 
 
 def _farewell(error: GeologError, target: str) -> ErrorAnswer:
@@ -189,14 +159,6 @@ def _farewell(error: GeologError, target: str) -> ErrorAnswer:
     if isinstance(error, MovedError):
         location = location_of(error.address, target)
     return failure_of(error, None, location=location)
-
-
-def _first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    assert isinstance(first, GeologError)
-    return first
 
 
 def _codec_of(socket: WebSocket) -> FrameCodec:

@@ -25,7 +25,6 @@ from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.owner_balance import OwnerCandidate, ranking
 from geolog.protocol.stream_state import PartitionName, StreamRecord
-from geolog.transport.seam import Address
 from regions.proxy.early_takeovers import EarlyTakeovers
 from regions.proxy.peers import Peers
 from regions.proxy.protocol.ownership import (
@@ -53,9 +52,13 @@ class MovedError(GeologError):
     code = 302
     retriable = True
 
-    def __init__(self, name: PartitionName, proxy_id: str, address: Address) -> None:
-        super().__init__(f"proxy {proxy_id} at {address} takes the appends to {name}")
-        self.address = address
+    def __init__(self, name: PartitionName, proxy: ProxyRecord) -> None:
+        super().__init__(
+            f"proxy {proxy.proxy_id} at {proxy.address} takes the appends to {name}"
+        )
+        self.address = proxy.address
+        self.http = proxy.http
+        """Where it takes HTTP requests, if it does."""
 
 
 @attrs.define(eq=False)
@@ -203,8 +206,7 @@ class HeldPartitions:
             case Here():
                 return place
             case AtProxy(process):
-                proxy = proxies[process]
-                raise MovedError(name, proxy.proxy_id, proxy.address)
+                raise MovedError(name, proxies[process])
             case NowhereYet():
                 raise UnavailableError(f"{owner.owner} is leaving, and owns {name} still")
             case Nowhere():

@@ -191,6 +191,7 @@ async def _serve_at(
                 host=host,
                 endpoint=endpoint,
                 metadata=seams.metadata,
+                cluster=seams.cluster,
                 is_registered=registration.is_registered,
             )
             http = HttpPort(listeners.http, view, nursery)

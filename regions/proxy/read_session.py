@@ -3,15 +3,13 @@
 import trio
 
 from geolog.background import open_background
-from geolog.client.log import Log
-from geolog.client.reading.bounds import parse_bound
-from geolog.client.reading.record import Gap
-from geolog.client.reading.record_documents import gap_document, record_document_in
+from geolog.client.reading.record import Record
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.wire.session.codes import CLOSE_NORMAL, CLOSE_RESTART, close_code
 from geolog.wire.session.frames import FrameCodec
 from geolog.wire.session.messages import AppendRequest, Goaway, ReadEnd, SessionHello
 from geolog.wire.session.paths import ReadPath
+from regions.proxy.read_range import frame_of, open_range
 from regions.proxy.session_host import SessionHost, failure_of
 from topology.errors import GeologError, InvalidArgumentError
 
@@ -34,8 +32,6 @@ class ReadSession:
 
     async def run(self) -> None:
         """Send the range; then say that it ended, and close."""
-        path = self._path
-        name = str(path.stream) if path.partition is None else f"{path.stream}#{path.partition}"
         await self._socket.send(
             self._codec.encode(
                 SessionHello(
@@ -53,35 +49,16 @@ class ReadSession:
         async with open_background() as nursery:
             nursery.start_soon(self._take_frames, nursery.cancel_scope)
             nursery.start_soon(self._watch_drain, nursery.cancel_scope)
-            await self._send_range(self._host.log, name)
+            await self._send_range()
             await self._socket.send(self._codec.encode(ReadEnd()))
             await self._socket.close(CLOSE_NORMAL)
 
-    async def _send_range(self, log: Log, name: str) -> None:
-        path, codec = self._path, self._codec
-        left = path.count
-        async with log.open_reader(
-            name,
-            start=parse_bound(path.start, now_us=self._host.now_us),
-            stop=None
-            if path.stop is None
-            else parse_bound(path.stop, now_us=self._host.now_us),
-            follow=path.is_following,
-        ) as reader:
-            if left == 0:
-                return
-            async for item in reader.items():
-                if isinstance(item, Gap):
-                    await self._socket.send(codec.encode_read("gap", gap_document(item)))
-                    continue
-                await self._spend_credit()
-                await self._socket.send(
-                    codec.encode_read("record", record_document_in(codec, item))
-                )
-                if left is not None:
-                    left -= 1
-                    if not left:
-                        return
+    async def _send_range(self) -> None:
+        async with open_range(self._host, self._path) as found:
+            async for item in found:
+                if isinstance(item, Record):
+                    await self._spend_credit()
+                await self._socket.send(frame_of(item, self._codec))
 
     async def _spend_credit(self) -> None:
         if self._credit is None:

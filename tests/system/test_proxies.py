@@ -97,7 +97,7 @@ async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains
     cluster = await DemoCluster.find(demo.directory)
     first = "a-proxy-1"
     first_address, second_address = (proxy_address(demo, region) for region in ("a", "b"))
-    first_http = proxy_address(demo, "a", "http")
+    first_http, second_http = (proxy_address(demo, region, "http") for region in ("a", "b"))
     path = f"/v1/streams/{STREAM}/append"
     async with geolog.connect(zookeeper=cluster.zookeeper, cluster=cluster.cluster) as log:
         await log.create_stream(
@@ -119,6 +119,9 @@ async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains
         async with session(second_address, f"{path}?redirect=forward") as forwarded:
             await receive(forwarded)
             last = await ask(forwarded, id=2, value="last")
+        posted = await http_ask(second_http, "POST", path, '{"value":"over HTTP"}')
+        got = await http_ask(second_http, "GET", f"/v1/streams/{STREAM}/read?from=last:1")
+        owner = await http_ask(second_http, "GET", f"/v1/owner/{STREAM}")
         async with log.open_reader(STREAM) as reader:
             read = [record.value async for record in reader]
 
@@ -132,7 +135,19 @@ async def test_clients_of_two_proxies_append_and_follow_the_owner_when_it_drains
     assert goaway == {"type": "goaway"}
     assert [one.sequence for one in [before, *after]] == list(range(1, 22))
     assert (last["type"], last["sequence"]) == ("ack", 22)
-    assert read == [b"first", b"second", *(b"%d" % number for number in range(20)), b"last"]
+    assert read == [
+        b"first",
+        b"second",
+        *(b"%d" % number for number in range(20)),
+        b"last",
+        b"over HTTP",
+    ]
+    assert (posted.status, json.loads(posted.body)["sequence"]) == (200, 23)
+    assert [json.loads(line).get("value") for line in got.body.splitlines()] == [
+        "over HTTP",
+        None,
+    ]
+    assert json.loads(owner.body)["partitions"][0]["http"] == second_http
 
 
 def test_a_record_is_appended_by_hand_over_a_websocket(demo: DemoProcess) -> None:

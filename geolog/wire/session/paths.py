@@ -13,6 +13,7 @@ from topology.errors import InvalidArgumentError
 from topology.nearest import nearest
 
 _STREAM_PATH = re.compile(r"/v1/streams/([^/]+)/([^/]+)/(append|read)")
+_OWNER_PATH = re.compile(r"/v1/owner/([^/]+)/([^/]+)")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 _APPEND_QUERY = frozenset({"partition", "writer", "redirect", "avoid"})
@@ -84,6 +85,14 @@ class SessionPath:
     """A session of geolog's own clients, for any number of streams."""
 
 
+@attrs.frozen
+class OwnerPath:
+    """A question for the owners of a stream's partitions, or of one. Over HTTP only."""
+
+    stream: StreamName
+    partition: int | None
+
+
 SESSION_PATH = "/v1/session"
 
 
@@ -96,7 +105,7 @@ def parse_path(target: str) -> AppendPath | ReadPath | SessionPath:
     found = _STREAM_PATH.fullmatch(parts.path)
     if found is None:
         raise UnknownPathError(f"no such path: {parts.path[:200]!r}; the paths are {_FORMS}")
-    stream = StreamName.parse(f"{unquote(found[1])}/{unquote(found[2])}")
+    stream = _stream_of(found)
     is_append = found[3] == "append"
     query = _query(parts.query, _APPEND_QUERY if is_append else _READ_QUERY)
     partition = _number(query, "partition")
@@ -118,6 +127,22 @@ def parse_path(target: str) -> AppendPath | ReadPath | SessionPath:
         credit=_number(query, "credit"),
         cursor=query.get("cursor"),
     )
+
+
+def parse_owner_path(target: str) -> OwnerPath:
+    """Parse the target of a question for owners. UnknownPathError, InvalidArgumentError."""
+    parts = urlsplit(target)
+    found = _OWNER_PATH.fullmatch(parts.path)
+    if found is None:
+        raise UnknownPathError(
+            f"no such path: {parts.path[:200]!r}; use /v1/owner/NAMESPACE/NAME"
+        )
+    query = _query(parts.query, frozenset({"partition"}))
+    return OwnerPath(_stream_of(found), _number(query, "partition"))
+
+
+def _stream_of(found: re.Match[str]) -> StreamName:
+    return StreamName.parse(f"{unquote(found[1])}/{unquote(found[2])}")
 
 
 def _query(text: str, known: frozenset[str]) -> dict[str, str]:

@@ -8,11 +8,15 @@ import json
 from collections.abc import Mapping
 from http import HTTPStatus
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from geolog.wire.session.codes import Code
 from geolog.wire.session.documents import Document, document_of
 from geolog.wire.session.messages import ErrorAnswer
+from regions.proxy.held_partitions import MovedError
+from regions.proxy.session_host import failure_of
+from topology.errors import GeologError
 
 NDJSON = "application/x-ndjson"
 
@@ -62,14 +66,17 @@ def plain_answer(status: int, error: str, *, code: int | None = None) -> Respons
     )
 
 
-def bug_answer() -> Response:
-    """The answer to a request that met a bug."""
-    return error_answer(
-        ErrorAnswer(
-            id=None,
-            code=Code.INTERNAL,
-            error="the proxy met a bug of its own: its log has the details",
-            outcome="unknown",
-            retriable=False,
-        )
-    )
+def failure_answer(error: GeologError, request: Request) -> Response:
+    """The answer to a request that met this error before it was carried out at all."""
+    location = None
+    if isinstance(error, MovedError) and error.http is not None:
+        location = f"http://{error.http}{target_of(request)}"
+    return error_answer(failure_of(error, None, location=location))
+
+
+def target_of(request: Request) -> str:
+    """The request's path and query, as they were sent."""
+    raw_path: bytes = request.scope["raw_path"]
+    query: bytes = request.scope["query_string"]
+    target = raw_path + b"?" + query if query else raw_path
+    return target.decode("latin-1")

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from regions.proxy.http.bodies import Bodies
 from regions.proxy.http.exchanges import Exchanges
 from regions.proxy.http.proxy_view import ProxyView
 from regions.proxy.http.server import HttpServer
@@ -22,10 +23,13 @@ from regions.proxy.http.server import HttpServer
 class ProxyMetrics(Collector):
     """The proxy's own metrics, made when they are collected."""
 
-    def __init__(self, proxy: ProxyView, exchanges: Exchanges, server: HttpServer) -> None:
+    def __init__(
+        self, proxy: ProxyView, exchanges: Exchanges, server: HttpServer, bodies: Bodies
+    ) -> None:
         self._proxy = proxy
         self._exchanges = exchanges
         self._server = server
+        self._bodies = bodies
 
     def describe(self) -> Iterable[Metric]:
         """Describe nothing ahead: names are checked by a test."""
@@ -61,6 +65,11 @@ class ProxyMetrics(Collector):
             "geolog_proxy_http_connections",
             "HTTP connections open.",
             self._server.connections_count,
+        )
+        yield GaugeMetricFamily(
+            "geolog_proxy_http_bodies_bytes",
+            "Bytes of HTTP requests in memory.",
+            self._bodies.held_bytes,
         )
         yield GaugeMetricFamily(
             "geolog_proxy_owned_partitions",

@@ -1,7 +1,5 @@
 """The HTTP port of a proxy, put together: server, routes, and the endpoints behind them."""
 
-from collections.abc import Awaitable, Callable
-
 import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,27 +8,33 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from geolog.transport.seam import Listener
-from regions.proxy.http.answers import bug_answer, plain_answer
+from regions.proxy.farewells import BUG
+from regions.proxy.http.answers import error_answer, failure_answer, plain_answer
+from regions.proxy.http.appends import HttpAppends
+from regions.proxy.http.bodies import Bodies
 from regions.proxy.http.exchanges import Exchanges
 from regions.proxy.http.health import Health
 from regions.proxy.http.metrics import MetricsPage, ProxyMetrics
+from regions.proxy.http.owners import Owners
 from regions.proxy.http.proxy_view import ProxyView
+from regions.proxy.http.reads import HttpReads
 from regions.proxy.http.server import HttpServer
+from topology.errors import GeologError
 
 
 class HttpPort:
     """Serves HTTP. `run` takes connections until it is cancelled."""
 
     def __init__(self, listener: Listener, proxy: ProxyView, nursery: trio.Nursery) -> None:
-        page = MetricsPage()
-        self._exchanges = Exchanges(_application(Health(proxy), page))
+        page, bodies = MetricsPage(), Bodies(proxy.host.config)
+        self._exchanges = Exchanges(_application(proxy, page, bodies))
         self._server = HttpServer(
             listener,
             self._exchanges,
             nursery,
             connections_max=proxy.host.config.http_connections_max,
         )
-        page.show(ProxyMetrics(proxy, self._exchanges, self._server))
+        page.show(ProxyMetrics(proxy, self._exchanges, self._server, bodies))
 
     def __repr__(self) -> str:
         return f"HttpPort({self._server})"
@@ -49,19 +53,24 @@ class HttpPort:
         await self._exchanges.wait_idle()
 
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-def _application(health: Health, page: MetricsPage) -> Starlette:
-    endpoints: dict[str, Endpoint] = {
-        "/livez": health.livez,
-        "/readyz": health.readyz,
-        "/metrics": page.metrics,
-    }
+def _application(proxy: ProxyView, page: MetricsPage, bodies: Bodies) -> Starlette:
+    health, owners = Health(proxy), Owners(proxy)
+    stream = "/v1/streams/{namespace}/{name}"
     return Starlette(
-        routes=[Route(path, endpoint, methods=["GET"]) for path, endpoint in endpoints.items()],
-        # Starlette raises the error again once it has told the client, so it is noted, too.
-        exception_handlers={HTTPException: _refuse_path, Exception: _tell_bug},
+        routes=[
+            Route("/livez", health.livez),
+            Route("/readyz", health.readyz),
+            Route("/metrics", page.metrics),
+            Route("/v1/owner/{namespace}/{name}", owners.owner),
+            Route(f"{stream}/append", HttpAppends(proxy.host, bodies).append, methods=["POST"]),
+            Route(f"{stream}/read", HttpReads(proxy.host).read),
+        ],
+        exception_handlers={
+            HTTPException: _refuse_path,
+            GeologError: _tell_failure,
+            # Starlette raises the error again once it has told the client, so it is noted, too.
+            Exception: _tell_bug,
+        },
     )
 
 
@@ -77,5 +86,10 @@ async def _refuse_path(request: Request, error: Exception) -> Response:
     return answer
 
 
+async def _tell_failure(request: Request, error: Exception) -> Response:
+    assert isinstance(error, GeologError)
+    return failure_answer(error, request)
+
+
 async def _tell_bug(_request: Request, _error: Exception) -> Response:
-    return bug_answer()
+    return error_answer(BUG)

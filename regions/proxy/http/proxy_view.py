@@ -17,6 +17,7 @@ class ProxyView:
     host: SessionHost
     endpoint: Endpoint
     metadata: Metadata
+    cluster: str
     is_registered: trio.Event
 
     def why_not_ready(self) -> list[str]:

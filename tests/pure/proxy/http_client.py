@@ -8,6 +8,7 @@ import attrs
 import h11
 
 from geolog.transport.seam import ByteStream, ConnectionFailedError
+from geolog.wire.session.json_records import Json
 from regions.proxy.proxy import WriteProxy
 from sim.in_process import InProcessCluster
 
@@ -23,14 +24,14 @@ class Answer:
     body: bytes
 
     @property
-    def document(self) -> dict[str, object]:
+    def document(self) -> Json:
         """The body, as one JSON object."""
         found = json.loads(self.body)
         assert isinstance(found, dict)
         return found
 
     @property
-    def lines(self) -> list[dict[str, object]]:
+    def lines(self) -> list[Json]:
         """The body, as one JSON object per line; the last line is whole, too."""
         assert self.body.endswith(b"\n")
         return [json.loads(line) for line in self.body.splitlines()]

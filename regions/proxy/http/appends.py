@@ -1,0 +1,200 @@
+"""Appends over HTTP: `POST /v1/streams/NAMESPACE/NAME/append`, a record per line.
+
+Theory of operation. The lines of a request are the frames of a session, `geolog.v1.json`: the
+request is served by an `AppendSession` like any WebSocket, through a socket that gives it the
+lines and keeps its answers. So numbers of named writers, order, redirects and outcomes are the
+same. Each line gets one answer, in order.
+
+A whole request is refused before its first line is appended if its body is too large, a line is
+not an append, the stream does not exist, or another proxy owns the partition. Otherwise the
+status is 200 if all lines are in the log, and that of the first line that is not if there is
+one; the answers tell what became of each.
+"""
+
+import json
+from collections.abc import Sequence
+from http import HTTPStatus
+
+import attrs
+import trio
+from starlette.requests import Request
+from starlette.responses import Response
+
+from geolog.protocol.append_failure import told_as_unknown
+from geolog.transport.message_socket import SocketClosedError
+from geolog.wire.session.codes import Code
+from geolog.wire.session.documents import RECORDS_MAX, BadFrameError
+from geolog.wire.session.frames import JSON_FRAMES
+from geolog.wire.session.messages import AppendId, Credit
+from geolog.wire.session.paths import AppendPath, parse_path
+from regions.proxy.append_session import AppendSession
+from regions.proxy.append_targets import open_target
+from regions.proxy.farewells import first_of
+from regions.proxy.held_partitions import MovedError
+from regions.proxy.http.answers import NDJSON, status_of, target_of
+from regions.proxy.http.bodies import Bodies
+from regions.proxy.session_host import SessionHost, failure_of
+from topology.errors import (
+    GeologError,
+    InvalidArgumentError,
+    TooLargeError,
+    UnavailableError,
+)
+
+_TURN_LINES = 100
+"""Lines that a session takes before it lets other tasks run."""
+
+
+class LineSocket:
+    """The socket of a session whose frames are known already; keeps the answers."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._changed = trio.Event()
+        self._closed: SocketClosedError | None = None
+        self.taken_count = 0
+        """Lines that the session has begun to append."""
+        self.answers: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"LineSocket({len(self.answers)} of {len(self._lines)} lines answered)"
+
+    async def receive(self) -> str:
+        """The next line; SocketClosedError once all are answered."""
+        if self._closed is None and self.taken_count < len(self._lines):
+            if self.taken_count % _TURN_LINES == 0:
+                await trio.lowlevel.checkpoint()
+            line = self._lines[self.taken_count]
+            self.taken_count += 1
+            return line
+        while self._closed is None and len(self.answers) < len(self._lines):
+            await self._changed.wait()
+        raise self._closed or SocketClosedError(None, "the request is over")
+
+    async def send(self, message: str | bytes) -> None:
+        """Keep an answer; messages about the session say nothing about a line."""
+        assert isinstance(message, str), "the session speaks JSON"
+        if json.loads(message)["type"] in ("ack", "error"):
+            self.answers.append(message)
+            self._tell_change()
+
+    async def ping(self) -> None:
+        """Return at once: the client waits for its answers."""
+        await trio.lowlevel.checkpoint()
+
+    async def close(self, close_code: int, reason: str = "") -> None:
+        """End the session: the proxy drains."""
+        self._closed = SocketClosedError(close_code, reason)
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+
+class HttpAppends:
+    """The endpoint."""
+
+    def __init__(self, host: SessionHost, bodies: Bodies) -> None:
+        self._host = host
+        self._bodies = bodies
+
+    async def append(self, request: Request) -> Response:
+        """Append the lines of the request, and answer each."""
+        path = parse_path(target_of(request))
+        assert isinstance(path, AppendPath), "the router sends appends here"
+        if self._host.draining.is_set():
+            raise _going_away()
+        async with self._bodies.read(request) as body:
+            answers = await self._append_lines(path, _lines_of(body))
+        return Response(
+            "".join(f"{answer}\n" for answer in answers),
+            status_code=_status_of(answers),
+            media_type=NDJSON,
+        )
+
+    async def _append_lines(self, path: AppendPath, lines: list["_Line"]) -> list[str]:
+        """An answer to each line; an error if none was begun."""
+        socket = LineSocket([line.text for line in lines])
+        error = await self._run_session(socket, path)
+        if isinstance(error, MovedError) and error.http is None and not socket.taken_count:
+            # There is no address to send the client to.
+            error = await self._run_session(socket, attrs.evolve(path, redirect="forward"))
+        if error is not None and not socket.taken_count:
+            raise error
+        unanswered = enumerate(lines[len(socket.answers) :], len(socket.answers))
+        return socket.answers + [
+            _answer_to_rest(line, error or _going_away(), is_taken=at < socket.taken_count)
+            for at, line in unanswered
+        ]
+
+    async def _run_session(self, socket: LineSocket, path: AppendPath) -> GeologError | None:
+        """Why the session ended, if not because all lines are answered."""
+        error: GeologError | None = None
+        try:
+            async with open_target(self._host, path) as target:
+                await AppendSession(socket, JSON_FRAMES, self._host, target, path.writer).run()
+        except* GeologError as errors:
+            error = first_of(errors)
+        return error
+
+
+@attrs.frozen
+class _Line:
+    """One line of a body: an append."""
+
+    text: str
+    id: AppendId | None
+
+
+def _lines_of(body: bytes) -> list[_Line]:
+    """The lines of a body, all of which are appends. InvalidArgumentError, TooLargeError."""
+    lines: list[_Line] = []
+    records_count = 0
+    for number, data in enumerate(body.splitlines(), 1):
+        if not data.strip():
+            continue
+        try:
+            text = data.decode()
+            message = JSON_FRAMES.decode(text)
+        except UnicodeDecodeError as error:
+            raise InvalidArgumentError(f"line {number} is not UTF-8: {error.reason}") from error
+        except BadFrameError as error:
+            raise InvalidArgumentError(
+                f"line {number}: {error}; nothing was appended"
+            ) from error
+        if isinstance(message, Credit):
+            raise InvalidArgumentError(f"line {number} is a credit: these are for sessions")
+        records_count += len(message.records)
+        if records_count > RECORDS_MAX:
+            raise TooLargeError(
+                f"the body has more than {RECORDS_MAX} records: send them in several requests"
+            )
+        lines.append(_Line(text, message.id))
+    if not lines:
+        raise InvalidArgumentError('the body has no line: send e.g. {"value":"text"}')
+    return lines
+
+
+def _answer_to_rest(line: _Line, error: GeologError, *, is_taken: bool) -> str:
+    """The answer to a line that the session did not answer."""
+    if is_taken and error.outcome == "refused":
+        error = told_as_unknown(error, f"{error}; the log may hold the record")
+    answer = JSON_FRAMES.encode(failure_of(error, line.id))
+    assert isinstance(answer, str), "JSON is text"
+    return answer
+
+
+def _status_of(answers: Sequence[str]) -> int:
+    """The status that goes with answers: that of the first error."""
+    for answer in answers:
+        document = json.loads(answer)
+        if document["type"] == "error":
+            # A client that follows a redirect would append again what was appended here.
+            moved = document["code"] == Code.MOVED
+            return HTTPStatus.SERVICE_UNAVAILABLE if moved else status_of(document["code"])
+    return HTTPStatus.OK
+
+
+def _going_away() -> GeologError:
+    return UnavailableError("this proxy is going away: send to another one")
