@@ -184,4 +184,6 @@ def _bound_words(bound: Bound) -> str:
         return "geolog.EARLIEST"
     if bound == LATEST:
         return "geolog.LATEST"
-    return f"geolog.{bound}".replace(", home_epoch=1", "").replace("dlsn=DLSN", "geolog.DLSN")
+    return f"geolog.{bound}".replace(", home_epoch=None", "").replace(
+        "dlsn=DLSN", "geolog.DLSN"
+    )

@@ -12,12 +12,15 @@ are all zero are not written.
 """
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import accumulate
+from typing import TypeVar
 
 import attrs
+
+T = TypeVar("T")
 
 GAPS_BYTES_MAX = 8192
 """Maximum bytes of gaps in one batch: all remembered batches of a writer fit one record."""
@@ -65,6 +68,22 @@ class BatchSeqs:
             if why is not None:
                 return why
         return None if self.last <= _SEQ_MAX else f"seq {self.last} has more than 63 bits"
+
+
+def batch_with(batches: Sequence[T], seq: int, seqs_of: Callable[[T], BatchSeqs]) -> T | None:
+    """The batch that has this seq, among batches whose seqs rise from one to the next."""
+    # The last that begins at or below `seq` is the only candidate.
+    place = bisect_right(batches, seq, key=lambda one: seqs_of(one).first) - 1
+    if place < 0 or seqs_of(batches[place]).row_of(seq) is None:
+        return None
+    return batches[place]
+
+
+def is_left_out_of(batches: Sequence[T], seq: int, seqs_of: Callable[[T], BatchSeqs]) -> bool:
+    """Whether a seq lies in a gap within or between these batches, so that none has it."""
+    if not batches or not seqs_of(batches[0]).first <= seq <= seqs_of(batches[-1]).last:
+        return False
+    return batch_with(batches, seq, seqs_of) is None
 
 
 class RisingSeqs:

@@ -19,13 +19,12 @@ earlier versions have epochs without a fence; such an epoch has no nonce.
 Rules: PROTOCOL S4, S5, S7, S9 and S10.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
 import attrs
 
-from geolog.protocol.batch_seqs import BatchSeqs
+from geolog.protocol.batch_seqs import BatchSeqs, batch_with, is_left_out_of
 from geolog.protocol.generations import Generation, with_seq
 from geolog.protocol.ids import Sequence
 from geolog.protocol.writer_standing import NO_NONCE, WriterFence
@@ -58,7 +57,7 @@ class WrittenBatch:
         return self.seqs.count
 
 
-_SEQ_FIRST = attrgetter("seq_first")
+_SEQS = attrgetter("seqs")
 
 
 @attrs.frozen
@@ -86,11 +85,7 @@ class WriterState:
 
     def batch_of(self, seq: int) -> WrittenBatch | None:
         """The remembered batch with a record of this seq, or None."""
-        # Batches rise, so the last that begins at or below `seq` is the only candidate.
-        place = bisect_right(self.batches, seq, key=_SEQ_FIRST) - 1
-        if place < 0 or self.batches[place].seqs.row_of(seq) is None:
-            return None
-        return self.batches[place]
+        return batch_with(self.batches, seq, _SEQS)
 
     def is_left_out(self, seq: int) -> bool:
         """Whether a seq at or below the highest was surely never appended here.
@@ -98,9 +93,7 @@ class WriterState:
         True if it lies in a gap among the remembered batches. Nothing is known of a seq below
         these: it may have been appended.
         """
-        if not self.batches or not self.batches[0].seq_first <= seq <= self.seq_highest:
-            return False
-        return self.batch_of(seq) is None
+        return is_left_out_of(self.batches, seq, _SEQS)
 
     def with_batch(
         self, epoch: int, batch: WrittenBatch, append_time_us: int, partitions: int

@@ -49,14 +49,15 @@ class AtDlsn:
 
 @attrs.frozen
 class AtSequence:
-    """The record with this sequence. The home epoch of a stream that never moved is 1."""
+    """The record with this sequence, of the given home epoch; of the current one if None."""
 
     sequence: int
-    home_epoch: int = 1
+    home_epoch: int | None = None
 
     def __attrs_post_init__(self) -> None:
         _check_whole(self, "sequence", self.sequence, least=0)
-        _check_whole(self, "home_epoch", self.home_epoch, least=0)
+        if self.home_epoch is not None:
+            _check_whole(self, "home_epoch", self.home_epoch, least=0)
 
 
 @attrs.frozen
@@ -123,7 +124,7 @@ def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
             return AtTransaction(_signed(text, rest))
         case "sequence", ":":
             sequence, at, epoch = rest.partition("@")
-            return AtSequence(_number(text, sequence), _number(text, epoch) if at else 1)
+            return AtSequence(_number(text, sequence), _number(text, epoch) if at else None)
         case "time", ":":
             return AtTime(_time_us(text, rest, now_us))
         case _, "" if "-" in text:
@@ -151,7 +152,7 @@ def bound_text(bound: Bound) -> str:
         case AtDlsn(dlsn):
             return str(dlsn)
         case AtSequence(sequence, home_epoch):
-            return f"sequence:{sequence}" + ("" if home_epoch == 1 else f"@{home_epoch}")
+            return f"sequence:{sequence}" + ("" if home_epoch is None else f"@{home_epoch}")
         case AtTime(time_us):
             written_us = min(max(time_us, _FIRST_US), _LAST_US)  # Years 1 to 9999.
             return f"time:{(_EPOCH + written_us * _MICROSECOND).isoformat()}"

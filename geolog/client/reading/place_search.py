@@ -121,9 +121,9 @@ class PlaceSearch:
             case AtTransaction(transaction_id):
                 return Until(limit, transaction_id=transaction_id)
 
-    def _check_home_epoch(self, home_epoch: int) -> None:
+    def _check_home_epoch(self, home_epoch: int | None) -> None:
         """InvalidArgumentError for a home epoch that the stream never had."""
-        if home_epoch != self._scan.home_epoch:
+        if home_epoch not in (None, self._scan.home_epoch):
             raise InvalidArgumentError(
                 f"{self._scan.name} has no home epoch {home_epoch}: its only one is"
                 f" {self._scan.home_epoch}"

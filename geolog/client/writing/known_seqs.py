@@ -4,14 +4,10 @@ The owner told them when the session began; since then the session adds what it 
 itself. So they are those that the log remembers, except for a session that was deposed.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable
-from operator import attrgetter
 
-from geolog.protocol.batch_seqs import BatchSeqs
+from geolog.protocol.batch_seqs import BatchSeqs, batch_with, is_left_out_of
 from geolog.protocol.partition_state import BATCHES_REMEMBERED
-
-_FIRST = attrgetter("first")
 
 
 class KnownSeqs:
@@ -31,12 +27,12 @@ class KnownSeqs:
 
     def has(self, seq: int) -> bool:
         """Whether a remembered batch has this seq."""
-        place = bisect_right(self._batches, seq, key=_FIRST) - 1
-        return place >= 0 and self._batches[place].row_of(seq) is not None
+        return batch_with(self._batches, seq, _itself) is not None
 
     def is_left_out(self, seq: int) -> bool:
         """Whether a seq lies in a gap among these batches, so that it was never appended."""
-        batches = self._batches
-        if not batches or not batches[0].first <= seq <= batches[-1].last:
-            return False
-        return not self.has(seq)
+        return is_left_out_of(self._batches, seq, _itself)
+
+
+def _itself(seqs: BatchSeqs) -> BatchSeqs:
+    return seqs

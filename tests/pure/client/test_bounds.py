@@ -44,7 +44,7 @@ def parsed(text: str) -> Bound:
         ("latest", LATEST),
         ("last:0", LastRecords(0)),
         ("last:10", LastRecords(10)),
-        ("sequence:7", AtSequence(7, 1)),
+        ("sequence:7", AtSequence(7)),
         ("sequence:7@3", AtSequence(7, 3)),
         ("txid:9223372036854775807", AtTransaction((1 << 63) - 1)),
         ("txid:-5", AtTransaction(-5)),

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.protocol.batch_seqs import GAPS_BYTES_MAX, BatchSeqs, RisingSeqs
+from geolog.protocol.batch_seqs import (
+    GAPS_BYTES_MAX,
+    BatchSeqs,
+    RisingSeqs,
+    batch_with,
+    is_left_out_of,
+)
 
 SEQ_MAX = 2**63 - 1
 rising = st.one_of(
@@ -94,3 +100,23 @@ def test_a_run_longer_than_the_bound_takes_no_gap() -> None:
 
     assert gathering.fits(gathering.last + 1)
     assert not gathering.fits(gathering.last + 2)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=8))
+def test_a_seq_is_found_in_its_batch_or_in_a_gap(gaps: list[list[int]]) -> None:
+    """Batches as the gaps before their records, from seq 5 on."""
+    batches: list[BatchSeqs] = []
+    homes: dict[int, BatchSeqs] = {}
+    last = 4
+    for some in gaps:
+        seqs = [last := last + 1 + gap for gap in some]
+        rising = RisingSeqs(seqs[0])
+        for seq in seqs[1:]:
+            rising.add(seq)
+        batches.append(rising.gathered())
+        homes.update(dict.fromkeys(seqs, batches[-1]))
+
+    for seq in range(last + 3):
+        is_within = bool(homes) and min(homes) <= seq <= max(homes)
+        assert batch_with(batches, seq, lambda one: one) is homes.get(seq)
+        assert is_left_out_of(batches, seq, lambda one: one) == (is_within and seq not in homes)
