@@ -106,6 +106,10 @@ class HandedOverError(UnavailableError):
     """The owner is handing the partition over: send to its next owner."""
 
 
+class RestingError(HandedOverError):
+    """The owner has given the partition up, as nobody appended: the next append takes it."""
+
+
 class OutcomeUnknownError(GeologError):
     """No answer came in time, or it was lost: the request may have been carried out."""
 

@@ -182,6 +182,11 @@ class PartitionWriter:
         return self.owner.epoch
 
     @property
+    def sequence_next(self) -> int:
+        """The sequence of the next record that it accepts."""
+        return self._sequencer.sequence_next
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight."""
         return not self._sent and not self._waiting
@@ -494,18 +499,19 @@ class PartitionWriter:
         while not self.is_idle and self._failure is None:
             await (self._sent or self._waiting)[-1].done.wait()
 
-    async def end(self) -> VersionedOwner:
+    async def end(self, why: HandedOverError | None = None) -> VersionedOwner:
         """Take no more appends, answer those taken, close the ledger: ready for a successor.
 
-        Appends are refused meanwhile, for certain, as HandedOverError. If the caller stops
-        waiting before all are answered, the writer goes on. Raises why it has failed, if so.
+        Appends are refused meanwhile, for certain, with `why`, or else HandedOverError. If the
+        caller stops waiting before all are answered, the writer goes on. Raises why it has
+        failed, if so.
         `on_handed_over` must follow: the writer does not leave before.
         """
         if self._handed_over.is_set():
             self._handed_over = trio.Event()
         if self._has_ended:
             return self._segments.owner
-        moves = HandedOverError(f"{self.name} moves to another owner: send it there")
+        moves = why or HandedOverError(f"{self.name} moves to another owner: send it there")
         if self._refusal is None:
             self._refusal = moves
         try:

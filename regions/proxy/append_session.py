@@ -180,6 +180,9 @@ class AppendSession:
         writer_id = append.writer if append.writer is not None else self._writer_id
         if append.seq is not None and writer_id is None:
             raise InvalidArgumentError("seq needs a writer: name it in the frame or the path")
+        at_rest = self._target.at_rest
+        if at_rest is not None:
+            self._target, self._writers = at_rest, {}
         writer = await self._writer_of(stack, writer_id)
         wanted = [
             RecordFields(
@@ -213,7 +216,8 @@ class AppendSession:
             self._host.in_flight.give_back(unanswered.size_bytes)
             self._tell_change()
             await self._send(answer)
-            if self._target.failure is not None and not self._unanswered:
+            has_lost = self._target.failure is not None and self._target.at_rest is None
+            if has_lost and not self._unanswered:
                 raise await self._target.why_lost()
 
     async def _answer_of(self, unanswered: _Unanswered) -> Ack | ErrorAnswer:

@@ -3,6 +3,8 @@
 A session of one partition that this proxy owns hands its records to that owner. A session of a
 stream of several partitions, or one that asked for it, is forwarded: the proxy writes on its
 behalf through the proxies that own the partitions, itself included.
+
+Rules: PROTOCOL S28.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +20,7 @@ from geolog.protocol.stream_state import StreamRecord
 from geolog.wire.session.paths import AppendPath
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.session_host import SessionHost
-from topology.errors import GeologError, UnavailableError
+from topology.errors import GeologError, RestingError, UnavailableError
 
 _WINDOW_BYTES_MIN = 32 << 20
 
@@ -43,6 +45,11 @@ class AppendTarget(ABC):
     @abstractmethod
     def failure(self) -> GeologError | None:
         """Why nothing more can be appended, if so."""
+
+    @property
+    def at_rest(self) -> "AppendTarget | None":
+        """The target from now on, if the partition was given up because nobody appended."""
+        return None
 
     @abstractmethod
     async def why_lost(self) -> GeologError:
@@ -74,6 +81,14 @@ class OwnedTarget(AppendTarget):
     def failure(self) -> GeologError | None:
         """Why the owner failed, if it did."""
         return self._owner.failure
+
+    @property
+    def at_rest(self) -> AppendTarget | None:
+        """The proxies: whichever owns the partition next, a writer opened there finds it."""
+        if not isinstance(self._owner.failure, RestingError):
+            return None
+        number = None if self._is_whole else self._owner.name.number
+        return ForwardedTarget(self._host, self._stream, number)
 
     async def why_lost(self) -> GeologError:
         """Why this proxy lost the partition, and who has it."""

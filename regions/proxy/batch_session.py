@@ -8,6 +8,8 @@ rows, so they count as bytes in flight until they are sent.
 
 A batch is opened and checked before the owner gets it: what readers could not read is never
 journaled.
+
+Rules: PROTOCOL S28.
 """
 
 from collections import deque
@@ -69,6 +71,8 @@ from topology.errors import (
     InvalidArgumentError,
     NoSuchStreamError,
     OverCapacityError,
+    RestingError,
+    UnavailableError,
 )
 
 CHANNELS_MAX = 10_000
@@ -99,6 +103,10 @@ class _Channel:
     taken_count: int = 0
     answered_count: int = 0
     has_answers: trio.Event = attrs.field(factory=trio.Event)
+    woken: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the client wants a channel whose partition rests."""
+    is_resting: bool = False
+    """Whether its partition was given up, because nobody appended."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
 
@@ -211,6 +219,9 @@ class BatchSession:
 
     async def _ask_standing(self, message: AskStanding) -> BatchesFromProxy:
         channel = self._channels.get(message.channel)
+        if channel is not None and channel.is_resting:
+            channel.woken.set()
+            raise UnavailableError(f"channel {message.channel} rests: open another one")
         if channel is None or channel.owner is None:
             raise InvalidArgumentError(f"channel {message.channel} is not open")
         standing = await channel.owner.hello(message.writer_id, message.fence)
@@ -240,6 +251,8 @@ class BatchSession:
                 ) as owner:
                     await self._serve_channel(channel, owner)
             except GeologError as error:
+                if isinstance(error, RestingError):
+                    await self._rest(channel)
                 location = str(error.address) if isinstance(error, MovedError) else None
                 closed = ChannelClosed(
                     channel=channel.number,
@@ -254,6 +267,16 @@ class BatchSession:
             del self._channels[channel.number]
         if closed is not None:
             self._tell(closed)
+
+    async def _rest(self, channel: _Channel) -> None:
+        """Wait until the client needs the partition, which was given up for want of appends.
+
+        It then opens another channel, and sends what the owner has refused meanwhile again.
+        """
+        has_refused = bool(channel.answers)
+        channel.taken_count, channel.is_resting = channel.answered_count, True
+        if not has_refused:
+            await channel.woken.wait()
 
     def _count(self, count: int) -> None:
         self._unanswered_bytes += count
@@ -305,6 +328,8 @@ class BatchSession:
     async def _why_over(self, channel: _Channel, owner: PartitionWriter) -> GeologError:
         """Why the channel ends; from now on it takes nothing more."""
         channel.owner = None
+        if isinstance(owner.failure, RestingError):
+            return owner.failure
         return await self._host.why_lost(owner)
 
     async def _watch_owner(self, channel: _Channel, owner: PartitionWriter) -> None:
@@ -332,7 +357,10 @@ class BatchSession:
     def _channel_taking(self, channel: int, number: int, size_bytes: int) -> _Channel | None:
         """The channel, if it takes a batch of this number and size; it is counted then."""
         found = self._channels.get(channel)
-        if found is None or found.owner is None:
+        if found is None:
+            return None
+        if found.owner is None:
+            found.woken.set()
             return None
         if number != found.taken_count:
             self._end_channel(

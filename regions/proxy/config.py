@@ -56,7 +56,8 @@ class ProxyConfig:
     """How long records of a session wait for more while others are in flight."""
 
     idle_release_s: float = 600.0
-    """Give up a partition that nobody has appended to for this long."""
+    """Give up a partition that nobody has appended to for this long; its sessions stay, and the
+    next append has it taken again."""
 
     balance_pause_s: float = 10.0
     """Time between two looks whether this proxy owns more partitions than its share, and should

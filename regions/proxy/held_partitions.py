@@ -1,6 +1,6 @@
 """The partitions that a proxy owns: taken at the first append, given up when long idle.
 
-Rules: PROTOCOL S24, S25 and S26.
+Rules: PROTOCOL S24, S25, S26 and S28.
 """
 
 import logging
@@ -36,7 +36,7 @@ from regions.proxy.protocol.ownership import (
     ProxiesSeen,
     place_of_appends,
 )
-from topology.errors import FencedError, GeologError, UnavailableError
+from topology.errors import FencedError, GeologError, RestingError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -73,12 +73,26 @@ class _Held:
     error: GeologError | None = None
     users_count: int = 0
     idle_since_s: float = math.inf
+    sequence_seen: int = -1
+    """The next sequence when it was last looked at."""
+    is_resting: bool = False
+    """Whether it is being given up because nobody appends."""
     to_end: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def is_usable(self) -> bool:
         """Whether it is being opened, or takes appends."""
         return self.error is None and (self.writer is None or self.writer.failure is None)
+
+    def is_idle_since(self, oldest_s: float) -> bool:
+        """Whether nobody has appended, or come or gone, since then."""
+        writer = self.writer
+        if writer is None:
+            return False
+        if writer.sequence_next != self.sequence_seen or not writer.is_idle:
+            self.sequence_seen = writer.sequence_next
+            self.idle_since_s = trio.current_time()
+        return self.idle_since_s <= oldest_s
 
 
 @attrs.frozen(kw_only=True)
@@ -154,6 +168,7 @@ class HeldPartitions:
             if held.error is not None:
                 raise held.error
             assert held.writer is not None
+            held.idle_since_s = trio.current_time()
             yield held.writer
         finally:
             held.users_count -= 1
@@ -250,13 +265,31 @@ class HeldPartitions:
             await held.to_end.wait()
 
     async def run_release(self) -> None:
-        """Give up partitions that are long idle; never returns."""
+        """Give up partitions that are long idle; never returns.
+
+        Their sessions stay. They find that the owner has failed with RestingError, and have the
+        partition taken again at the next append.
+        """
         while True:
             await trio.sleep(self._idle_release_s / _LOOKS_PER_IDLE_TIME)
             oldest_s = trio.current_time() - self._idle_release_s
             for held in list(self._held.values()):
-                if not held.users_count and held.idle_since_s <= oldest_s:
-                    held.to_end.set()
+                if held.is_idle_since(oldest_s) and not held.is_resting:
+                    held.is_resting = True
+                    self._nursery.start_soon(self._give_up, held)
+
+    async def _give_up(self, held: _Held) -> None:
+        """End the writer as for a hand-over, so that no append is lost that comes right now."""
+        writer = held.writer
+        assert writer is not None
+        try:
+            with trio.move_on_after(_MOVE_S):
+                await writer.end(RestingError(f"{held.name} rests: the next append takes it"))
+        except GeologError as error:
+            _log.info("%s: not given up: %s", held.name, error)
+        finally:
+            writer.on_handed_over()
+            held.is_resting = False
 
     async def hand_over_all(self) -> None:
         """Give the partitions to other proxies that offer to take them, as far as there are."""
