@@ -323,7 +323,8 @@ class BatchSession:
                 if owner.failure is None:
                     await channel.has_answers.wait()
                     channel.has_answers = trio.Event()
-        raise await self._why_over(channel, owner)
+            # Before the block ends, which lets other tasks run: they take no more batches.
+            raise await self._why_over(channel, owner)
 
     async def _why_over(self, channel: _Channel, owner: PartitionWriter) -> GeologError:
         """Why the channel ends; from now on it takes nothing more."""
@@ -420,7 +421,8 @@ async def _answered(
             return BatchPlaced(message.channel, message.number, segment, entry, first_sequence)
         case Repeated(records):
             return await _compared(message, records)
-        case AppendRefused(error=HandedOverError()):
+        case AppendRefused(error=HandedOverError()) | OwnerEnded(failure=HandedOverError()):
+            # The owner had answered all that it took: this batch and later ones came too late.
             channel.taken_count = message.number
             return None
         case AppendRefused(error=error) | Unknown(error=error):

@@ -33,8 +33,8 @@ class ProxiedWriter:
     """When each acknowledged record was sent."""
     answered_s: list[float] = attrs.field(factory=list)
     """When its answer came."""
-    unknown_count: int = 0
-    """Records whose outcome it does not know."""
+    unknown: list[str] = attrs.field(factory=list)
+    """The error of each record whose outcome it does not know."""
     ended: str = ""
     """The error that ended it early."""
     changed: trio.Event = attrs.field(factory=trio.Event)
@@ -109,13 +109,24 @@ class ProxiedLoad:
             return
         raise UnavailableError(f"a writer had no answer for {ANSWER_S_MAX:.0f} s")
 
+    @property
+    def unknown_count(self) -> int:
+        """Records whose writers were told that the outcome is unknown."""
+        return sum(len(writer.unknown) for writer in self.writers)
+
     def problems(self) -> list[str]:
-        """A line for each writer that ended early."""
-        return [
+        """A line for each writer that ended early, and one for unknown outcomes."""
+        problems = [
             f"writer {one.number} in {one.region} ended early: {one.ended}"
             for one in self.writers
             if one.ended
         ]
+        unknown = [error for one in self.writers for error in one.unknown]
+        if unknown:
+            problems.append(
+                f"{len(unknown)} appends were told an unknown outcome: {unknown[0]}"
+            )
+        return problems
 
     def swapped_count(self, values: Sequence[bytes]) -> int:
         """Of all records in the log, those behind one that their writer sent later."""
@@ -141,8 +152,8 @@ class ProxiedLoad:
                     sent_s = trio.current_time()
                     try:
                         receipt = await opened.append(value)
-                    except OutcomeUnknownError:
-                        writer.unknown_count += 1
+                    except OutcomeUnknownError as error:
+                        writer.unknown.append(str(error))
                         continue
                     self._on_answer(
                         writer, sent_s, Acknowledged(value, receipt.dlsn, receipt.sequence)

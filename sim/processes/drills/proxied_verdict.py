@@ -49,7 +49,7 @@ async def judge(drill: ProxiedDrill) -> ProxiedVerdict:
             "writers": len(load.writers),
             **attrs.asdict(audit),
             "swapped": swapped,
-            "unknown": sum(writer.unknown_count for writer in load.writers),
+            "unknown": load.unknown_count,
         },
         figures={"rpo_s": _rpo_s(lost_s, spans), "rto_s": max(outages_s)},
         regions=[

@@ -1,10 +1,13 @@
 """Writers that append through proxies: any number at once, across takeovers and drains."""
 
+from contextlib import AsyncExitStack
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.client.writing.writer import Writer
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.proxy.running_proxies import RunningProxy
 from tests.pure.whole.clusters import STREAM, ended_by, numbered, open_world, values_of
@@ -80,6 +83,38 @@ async def test_a_drained_proxys_clients_go_on_without_an_unknown_outcome(
 
     assert [one.sequence for one in receipts] == list(range(1, 200))
     assert read == [b"%d" % number for number in range(200)]
+
+
+async def test_no_nameless_record_is_unknown_whenever_it_meets_a_drain(
+    autojump_clock: MockClock,
+) -> None:
+    """Records come at moments spread over the drain, some between its single steps."""
+    unknown: list[str] = []
+
+    async def write(writer: Writer, number: int) -> None:
+        await trio.sleep(0.001 * number)
+        try:
+            await writer.append(b"%d" % number)
+        except geolog.OutcomeUnknownError as error:
+            unknown.append(str(error))
+
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        second = await nursery.start(RunningProxy(world.cluster, "proxy-2", "eu-west").run)
+        async with world.cluster.open_client("us-east", host="one", via="proxy") as log:
+            async with AsyncExitStack() as stack:
+                writers = [
+                    await stack.enter_async_context(log.open_writer(STREAM)) for _ in range(8)
+                ]
+                nursery.start_soon(first.drain)
+                async with trio.open_nursery() as writing:
+                    for number in range(400):
+                        writing.start_soon(write, writers[number % len(writers)], number)
+            read = await values_of(world.log)
+        await second.drain()
+
+    assert unknown == []
+    assert sorted(map(int, read)) == list(range(400))
 
 
 async def test_a_draining_proxy_hands_its_partitions_to_the_others(
