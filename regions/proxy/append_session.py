@@ -38,6 +38,7 @@ from geolog.wire.session.messages import (
 )
 from regions.proxy.append_targets import AppendTarget
 from regions.proxy.session_host import SessionHost, failure_of, send_answer
+from regions.proxy.traffic import AppendOutcome
 from topology.errors import GeologError, InvalidArgumentError
 
 UNANSWERED_MAX = 10_000
@@ -56,6 +57,7 @@ class _Unanswered:
 
     append: AppendRequest | None
     size_bytes: int
+    taken_s: float
     pendings: list[Pending] = attrs.field(factory=list)
     error: GeologError | None = None
     id: AppendId | None = None
@@ -157,7 +159,7 @@ class AppendSession:
         await self._host.in_flight.wait_room()
 
     async def _take(self, stack: AsyncExitStack, frame: str | bytes) -> None:
-        taken = _Unanswered(None, len(frame))
+        taken = _Unanswered(None, len(frame), trio.current_time())
         try:
             message = self._codec.decode(frame)
             if isinstance(message, Credit):
@@ -211,6 +213,8 @@ class AppendSession:
                 await self._changed.wait()
             unanswered = self._unanswered[0]
             answer = await self._answer_of(unanswered)
+            latency_s = trio.current_time() - unanswered.taken_s
+            self._host.traffic.frames.note(_outcome_of(answer), latency_s)
             self._unanswered.popleft()
             self._unanswered_bytes -= unanswered.size_bytes
             self._host.in_flight.give_back(unanswered.size_bytes)
@@ -273,6 +277,13 @@ async def _receipts_of(unanswered: _Unanswered) -> list[Receipt]:
         raise error
     count = len(unanswered.append.records)
     raise told_as_unknown(error, f"{error}; {len(receipts)} of {count} records were appended")
+
+
+def _outcome_of(answer: Ack | ErrorAnswer) -> AppendOutcome:
+    if isinstance(answer, ErrorAnswer):
+        return answer.outcome
+    is_old = all(position.duplicate for position in answer.positions)
+    return "duplicate" if is_old else "stored"
 
 
 def _position(receipt: Receipt) -> AckPosition:

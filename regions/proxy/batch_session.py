@@ -64,6 +64,7 @@ from geolog.wire.session.channel_messages import (
 from geolog.wire.session.told_errors import told
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.session_host import SessionHost, send_answer
+from regions.proxy.traffic import AppendOutcome
 from topology.errors import (
     DamagedBytesError,
     GeologError,
@@ -97,8 +98,8 @@ class _Channel:
 
     number: int
     owner: PartitionWriter | None = None
-    answers: deque[tuple[int, BatchAnswer]] = attrs.field(factory=deque)
-    """The size of each batch, and what makes its answer."""
+    answers: deque[tuple[int, float, BatchAnswer]] = attrs.field(factory=deque)
+    """The size of each batch, when it came, and what makes its answer."""
     unanswered_bytes: int = 0
     taken_count: int = 0
     answered_count: int = 0
@@ -253,7 +254,10 @@ class BatchSession:
             except GeologError as error:
                 if isinstance(error, RestingError):
                     await self._rest(channel)
-                location = str(error.address) if isinstance(error, MovedError) else None
+                location = None
+                if isinstance(error, MovedError):
+                    location = str(error.address)
+                    self._host.traffic.redirects_count += 1
                 closed = ChannelClosed(
                     channel=channel.number,
                     error=told(error),
@@ -261,7 +265,7 @@ class BatchSession:
                     answered_count=channel.answered_count,
                     taken_count=channel.taken_count,
                 )
-        self._free(sum(size_bytes for size_bytes, _ in channel.answers))
+        self._free(sum(size_bytes for size_bytes, *_ in channel.answers))
         channel.answers.clear()
         if self._channels.get(channel.number) is channel:
             del self._channels[channel.number]
@@ -311,7 +315,7 @@ class BatchSession:
             nursery.start_soon(self._watch_owner, channel, owner)
             while owner.failure is None or channel.answers:
                 while channel.answers:
-                    size_bytes, answer = channel.answers[0]
+                    size_bytes, taken_s, answer = channel.answers[0]
                     answered = await answer()
                     if answered is None:
                         raise await self._why_over(channel, owner)
@@ -319,6 +323,8 @@ class BatchSession:
                     channel.unanswered_bytes -= size_bytes
                     self._free(size_bytes)
                     channel.answered_count += 1
+                    latency_s = trio.current_time() - taken_s
+                    self._host.traffic.batches.note(_outcome_of(answered), latency_s)
                     self._tell(answered)
                 if owner.failure is None:
                     await channel.has_answers.wait()
@@ -347,13 +353,14 @@ class BatchSession:
         if channel is not None:
             assert channel.owner is not None
             answer = self._answer_to(message, channel, channel.owner)
-            channel.answers.append((size_bytes, answer))
+            channel.answers.append((size_bytes, trio.current_time(), answer))
 
     def _refuse(self, error: BadBatchError, size_bytes: int) -> None:
         """Refuse, in its turn, a batch that was sealed wrongly."""
         channel = self._channel_taking(error.channel, error.number, size_bytes)
         if channel is not None:
-            channel.answers.append((size_bytes, partial(_refused, error, error)))
+            answer = partial(_refused, error, error)
+            channel.answers.append((size_bytes, trio.current_time(), answer))
 
     def _channel_taking(self, channel: int, number: int, size_bytes: int) -> _Channel | None:
         """The channel, if it takes a batch of this number and size; it is counted then."""
@@ -433,6 +440,16 @@ async def _answered(
             raise AssertionError(f"{answer} is not the last answer")
         case _:
             assert_never(answer)
+
+
+def _outcome_of(answer: BatchesFromProxy) -> AppendOutcome:
+    match answer:
+        case BatchRefused(error=error):
+            return error.outcome
+        case BatchCompared():
+            return "duplicate"
+        case _:
+            return "stored"
 
 
 async def _refused(message: SendBatch | BadBatchError, error: GeologError) -> BatchesFromProxy:

@@ -108,7 +108,7 @@ class Endpoint:
         except* SocketClosedError:
             pass  # The client has left.
         except* GeologError as errors:
-            farewell = _farewell(first_of(errors), target)
+            farewell = self._farewell(first_of(errors), target)
         except* Exception as errors:  # noqa: BLE001 - noted, and told to the client.
             self._note_bug(target, errors)
             farewell = BUG
@@ -116,6 +116,13 @@ class Endpoint:
             with suppress(SocketClosedError):
                 await send_answer(socket, _codec_of(socket).encode(farewell))
                 await socket.close(close_code(farewell.code), farewell.error)
+
+    def _farewell(self, error: GeologError, target: str) -> ErrorAnswer:
+        location = None
+        if isinstance(error, MovedError):
+            location = location_of(error.address, target)
+            self._host.traffic.redirects_count += 1
+        return failure_of(error, None, location=location)
 
     def _note_bug(self, subject: object, errors: ExceptionGroup[Exception]) -> None:
         self._bugs_count += 1
@@ -152,13 +159,6 @@ class Endpoint:
         async with open_target(self._host, path) as target:
             codec = _codec_of(socket)
             await AppendSession(socket, codec, self._host, target, path.writer).run()
-
-
-def _farewell(error: GeologError, target: str) -> ErrorAnswer:
-    location = None
-    if isinstance(error, MovedError):
-        location = location_of(error.address, target)
-    return failure_of(error, None, location=location)
 
 
 def _codec_of(socket: WebSocket) -> FrameCodec:

@@ -190,6 +190,7 @@ async def _serve_at(
                 record=record,
                 host=host,
                 endpoint=endpoint,
+                early=early,
                 metadata=seams.metadata,
                 cluster=seams.cluster,
                 is_registered=registration.is_registered,

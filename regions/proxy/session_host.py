@@ -19,6 +19,7 @@ from geolog.wire.session.messages import AppendId, ErrorAnswer
 from regions.proxy.config import ProxyConfig
 from regions.proxy.held_partitions import HeldPartitions
 from regions.proxy.in_flight_bytes import InFlightBytes
+from regions.proxy.traffic import Traffic
 from topology.errors import (
     ClosedError,
     FencedError,
@@ -48,6 +49,7 @@ class SessionHost:
     rng: random.Random
     now_us: Callable[[], int]
     in_flight: InFlightBytes
+    traffic: Traffic = attrs.field(factory=Traffic)
     draining: trio.Event = attrs.field(factory=trio.Event)
     """Set when the proxy takes no more appends."""
 

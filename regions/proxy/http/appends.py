@@ -121,6 +121,7 @@ class HttpAppends:
             # There is no address to send the client to.
             error = await self._run_session(socket, attrs.evolve(path, redirect="forward"))
         if error is not None and not socket.taken_count:
+            self._host.traffic.redirects_count += isinstance(error, MovedError)
             raise error
         unanswered = enumerate(lines[len(socket.answers) :], len(socket.answers))
         return socket.answers + [

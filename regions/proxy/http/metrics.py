@@ -5,9 +5,15 @@ append pays for none of it. docs/PROXY.md describes each; a test compares.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -18,6 +24,7 @@ from regions.proxy.http.bodies import Bodies
 from regions.proxy.http.exchanges import Exchanges
 from regions.proxy.http.proxy_view import ProxyView
 from regions.proxy.http.server import HttpServer
+from regions.proxy.traffic import LATENCY_BOUNDS_S, AppendCounts
 
 
 class ProxyMetrics(Collector):
@@ -40,6 +47,7 @@ class ProxyMetrics(Collector):
         yield self._info()
         yield from self._gauges()
         yield from self._counters()
+        yield from self._appends()
 
     def _info(self) -> Metric:
         record = self._proxy.record
@@ -93,6 +101,16 @@ class ProxyMetrics(Collector):
             "Partitions that this proxy has taken.",
             self._proxy.host.held.takeovers_count,
         )
+        yield CounterMetricFamily(
+            "geolog_proxy_early_takeovers",
+            "Takeovers of partitions whose owner metadata still showed.",
+            self._proxy.early.count,
+        )
+        yield CounterMetricFamily(
+            "geolog_proxy_redirects",
+            "Clients sent to another proxy.",
+            self._proxy.host.traffic.redirects_count,
+        )
         bugs = CounterMetricFamily(
             "geolog_proxy_bugs",
             "Sessions and HTTP requests that a bug has ended: 0 in a healthy proxy.",
@@ -109,6 +127,31 @@ class ProxyMetrics(Collector):
         for (endpoint, status), count in sorted(self._exchanges.answers_count.items()):
             requests.add_metric([endpoint, str(status)], count)
         yield requests
+
+    def _appends(self) -> Iterator[Metric]:
+        appends = CounterMetricFamily(
+            "geolog_proxy_appends",
+            "Appends answered: frames of a session, or batches of geolog's own clients.",
+            labels=["kind", "outcome"],
+        )
+        latency = HistogramMetricFamily(
+            "geolog_proxy_append_latency_seconds",
+            "From an append's arrival to its answer, if it is in the log.",
+            labels=["kind"],
+        )
+        traffic = self._proxy.host.traffic
+        for kind, counts in (("frame", traffic.frames), ("batch", traffic.batches)):
+            for outcome, count in counts.by_outcome.items():
+                appends.add_metric([kind, outcome], count)
+            latency.add_metric([kind], _buckets(counts), counts.latency_s_sum)
+        yield appends
+        yield latency
+
+
+def _buckets(counts: AppendCounts) -> list[tuple[str, float]]:
+    """Each bucket's upper bound, and how many are below it."""
+    bounds = [*(f"{bound_s:g}" for bound_s in LATENCY_BOUNDS_S), "+Inf"]
+    return list(zip(bounds, accumulate(counts.by_latency), strict=True))
 
 
 class MetricsPage:

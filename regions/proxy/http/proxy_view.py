@@ -5,6 +5,7 @@ import trio
 
 from geolog.metadata.proxies import ProxyRecord
 from geolog.metadata.seam import Metadata, SessionState
+from regions.proxy.early_takeovers import EarlyTakeovers
 from regions.proxy.endpoint import Endpoint
 from regions.proxy.session_host import SessionHost
 
@@ -16,6 +17,7 @@ class ProxyView:
     record: ProxyRecord
     host: SessionHost
     endpoint: Endpoint
+    early: EarlyTakeovers
     metadata: Metadata
     cluster: str
     is_registered: trio.Event

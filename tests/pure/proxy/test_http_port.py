@@ -81,6 +81,57 @@ async def test_metrics_count_sessions_partitions_and_requests(
     assert found['geolog_proxy_bugs_total{protocol="http"}'] == 0
 
 
+async def test_metrics_count_appends_by_kind_and_outcome_with_their_latency(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, f"{APPEND}?writer=till-7") as session,
+        open_http(world.cluster, proxy) as client,
+    ):
+        await session.receive()
+        await session.ask(value="one", seq=0)
+        await session.ask(value="one", seq=0)
+        await session.ask(value="one", expect_sequence=9)
+        async with (
+            world.cluster.open_client("us-east", host="two", via="proxy") as log,
+            log.open_writer(STREAM) as writer,
+        ):
+            await writer.append(b"sealed")
+        found = samples_of((await client.ask("GET", "/metrics")).body)
+
+    def appends(kind: str, outcome: str) -> float:
+        return found[f'geolog_proxy_appends_total{{kind="{kind}",outcome="{outcome}"}}']
+
+    assert [appends("frame", one) for one in ("stored", "duplicate", "refused")] == [1, 1, 1]
+    assert [appends("batch", one) for one in ("stored", "duplicate", "refused")] == [1, 0, 0]
+    latency = "geolog_proxy_append_latency_seconds"
+    assert found[f'{latency}_count{{kind="frame"}}'] == 2
+    assert found[f'{latency}_bucket{{kind="frame",le="+Inf"}}'] == 2
+    assert found[f'{latency}_bucket{{kind="frame",le="0.0005"}}'] < 2
+    assert 0 < found[f'{latency}_sum{{kind="frame"}}'] < 1
+
+
+async def test_metrics_count_the_clients_that_were_sent_to_another_proxy(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as owner,
+        open_proxy(world.cluster, "proxy-2", "eu-west") as other,
+        open_http(world.cluster, owner) as client,
+        open_http(world.cluster, other) as sent_away,
+    ):
+        await client.ask("POST", APPEND, b'{"value":"one"}')
+        await sent_away.ask("POST", APPEND, b'{"value":"two"}')
+        async with open_session(world.cluster, other, APPEND) as session:
+            await session.receive()
+        found = samples_of((await sent_away.ask("GET", "/metrics")).body)
+
+    assert found["geolog_proxy_redirects_total"] == 2
+
+
 @pytest.mark.parametrize(
     ("method", "target", "status"),
     [
