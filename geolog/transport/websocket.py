@@ -20,7 +20,9 @@ HANDSHAKE_S = 10.0
 """Time limit of a handshake, and of a farewell."""
 
 _QUEUED_MAX = 4
-_RECEIVE_BYTES = 64 << 10
+_RECEIVE_BYTES_MIN = 4 << 10
+_RECEIVE_BYTES_MAX = 256 << 10
+"""Sizes of a connection's receive buffer: thousands of idle ones must cost little memory."""
 
 
 class _ByteStreamForWebSocket(trio.abc.Stream):
@@ -28,7 +30,7 @@ class _ByteStreamForWebSocket(trio.abc.Stream):
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._buffer = bytearray(_RECEIVE_BYTES)
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         if data:
@@ -41,12 +43,22 @@ class _ByteStreamForWebSocket(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        buffer = self._buffer if max_bytes is None else memoryview(self._buffer)[:max_bytes]
+        buffer = self._buffer if max_bytes is None else self._buffer[:max_bytes]
         try:
             count = await self._stream.receive_into(buffer)
         except ConnectionFailedError as error:
             raise trio.BrokenResourceError(str(error)) from error
-        return bytes(self._buffer[:count])
+        received = bytes(buffer[:count])
+        self._fit_buffer(count)
+        return received
+
+    def _fit_buffer(self, count: int) -> None:
+        """Grow the buffer while it fills up; let a large one go once little comes."""
+        size_bytes = len(self._buffer)
+        if count == size_bytes < _RECEIVE_BYTES_MAX:
+            self._buffer = memoryview(bytearray(4 * size_bytes))
+        elif count < _RECEIVE_BYTES_MIN < size_bytes:
+            self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
 
     async def aclose(self) -> None:
         self._stream.close()
@@ -164,7 +176,7 @@ async def _connected(
                 subprotocols=subprotocols,
                 message_queue_size=_QUEUED_MAX,
                 max_message_size=message_bytes_max,
-                receive_buffer_size=_RECEIVE_BYTES,
+                receive_buffer_size=_RECEIVE_BYTES_MAX,
             )
     except (trio_websocket.ConnectionClosed, trio.TooSlowError) as error:
         raise ConnectionFailedError(f"{address} did not open a WebSocket: {error!r}") from error
@@ -210,7 +222,7 @@ async def _accepted(
                 stream,
                 message_queue_size=_QUEUED_MAX,
                 max_message_size=message_bytes_max,
-                receive_buffer_size=_RECEIVE_BYTES,
+                receive_buffer_size=_RECEIVE_BYTES_MAX,
             )
             offered = request.proposed_subprotocols
             chosen = choose(offered)
