@@ -114,6 +114,13 @@ _AS_JSON: dict[type[BatchesMessage], _Type] = {
 }
 _CLASSES = {type_: class_ for class_, type_ in _AS_JSON.items()}
 
+MESSAGE_TYPES: dict[type[BatchesMessage], int] = {
+    SendBatch: _Type.SEND_BATCH,
+    BatchPlaced: _Type.BATCH_PLACED,
+    **_AS_JSON,
+}
+"""The number of each message on the wire."""
+
 
 class BadBatchError(InvalidArgumentError):
     """A batch that was sealed wrongly, or whose terms are impossible; its message is intact."""

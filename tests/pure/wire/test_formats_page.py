@@ -6,7 +6,9 @@ code that wrote them, so a change of layout is a new version, not another page.
 
 import re
 from pathlib import Path
+from typing import get_args
 
+import attrs
 import pytest
 
 from geolog.protocol.batch_seqs import BatchSeqs
@@ -19,6 +21,7 @@ from geolog.wire.batch import Batch, SealedBatch, open_batch, seal_batch
 from geolog.wire.codec import FrameType, decode, encode
 from geolog.wire.entry import EncodedEntry, WriterStamp, decode_entry, encode_entry
 from geolog.wire.frame import FrameReader
+from geolog.wire.session.batches import MESSAGE_TYPES, BatchesFromClient
 from geolog.wire.snapshot import seal_snapshot
 from geolog.wire.writer_fence import open_fence, seal_fence
 
@@ -284,3 +287,20 @@ def test_the_page_lists_each_message_with_its_struct(type_: FrameType) -> None:
 )
 def test_the_page_states_each_limit(thing: str, limit_bytes: int) -> None:
     assert f"| {thing} | {limit_bytes >> 20} MiB |" in PAGE
+
+
+def test_the_page_lists_the_messages_of_sessions_with_their_fields() -> None:
+    section = PAGE.split("## Sessions of geolog's own clients")[1].split("\n## ")[0]
+    rows = [
+        tuple(cell.strip() for cell in line.strip("|").split("|"))
+        for line in section.splitlines()
+        if re.match(r"\| \d+ ", line)
+    ]
+    expected = []
+    for class_, number in sorted(MESSAGE_TYPES.items(), key=lambda item: item[1]):
+        sender = "client" if class_ in get_args(BatchesFromClient) else "proxy"
+        fields = ", ".join(f"`{field.name}`" for field in attrs.fields(class_))
+        expected.append((str(number), f"`{class_.__name__}`", sender, fields))
+
+    assert [row[:3] for row in rows] == [one[:3] for one in expected]
+    assert [row[3] for row in rows[2:]] == [one[3] for one in expected[2:]]
