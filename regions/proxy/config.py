@@ -30,13 +30,13 @@ class ProxyConfig:
     """Name of the proxy in the cluster. If unset, the advertised address."""
 
     connections_max: int = 10_000
-    """Connections at the same time; further ones are told to come back later, with code 429."""
+    """Maximum number of connections; further ones get code 429, and when to come back."""
 
     http_connections_max: int = 1_000
-    """HTTP connections at the same time; further ones wait to be accepted."""
+    """Maximum number of HTTP connections; further ones wait to be accepted."""
 
     http_body_time_s: float = 60.0
-    """How long the body of an HTTP request may take to arrive."""
+    """Maximum time for the body of an HTTP request to arrive."""
 
     http_bodies_bytes_max: int = 64 << 20
     """Bytes of HTTP requests that the proxy holds; beyond it, it answers 429."""
@@ -45,30 +45,30 @@ class ProxyConfig:
     """Largest message that a client may send, and largest body of an HTTP request."""
 
     credit_bytes: int = 8 << 20
-    """Bytes of appends that a session may have unanswered; beyond it, the proxy reads no more
+    """Maximum bytes of unanswered appends in one session; at the limit, the proxy reads no more
     from that session until some are answered."""
 
     in_flight_bytes_max: int = 256 << 20
-    """Bytes of appends that all sessions together may have unanswered; beyond it, the proxy
+    """Maximum bytes of unanswered appends in all sessions together; at the limit, the proxy
     reads from no session until some are answered."""
 
     linger_s: float = 0.001
-    """How long records of a session wait for more while others are in flight."""
+    """Longest time that a record waits for others in its batch, while some are in flight."""
 
     idle_release_s: float = 600.0
     """Give up a partition that nobody has appended to for this long; its sessions stay, and the
     next append has it taken again."""
 
     balance_pause_s: float = 10.0
-    """Time between two looks whether this proxy owns more partitions than its share, and should
-    hand some to other proxies of its region."""
+    """Pause between checks whether this proxy owns more than its share of the partitions. If it
+    does, it hands some to other proxies of its region."""
 
     balance_moves_max: int = 16
-    """Partitions to hand over after one look; more wait for the next."""
+    """Most partitions to hand over after one check; the rest wait for the next."""
 
     early_takeover_pause_s: float = 30.0
-    """Take a partition from a proxy that looks dead, while ZooKeeper still shows it, at most
-    once in this time; otherwise wait until that proxy's ZooKeeper session is over."""
+    """Minimum time between two early takeovers of a partition. An early one is from a proxy
+    that looks dead, but whose ZooKeeper session is not over; any other waits for that."""
 
     def __attrs_post_init__(self) -> None:
         if self.frame_bytes_max < RECORD_BYTES_MAX:

@@ -81,8 +81,8 @@ class AppendOptions:
 @click.option(
     "--via",
     type=click.Choice(get_args(Via)),
-    help="Write through write proxies (proxy), or own the stream and write to storage nodes"
-    " from this process (direct). [default: proxy if one is up]",
+    help="Path of the records: through write proxies (proxy), or from this process, which then"
+    " owns the stream, to the storage nodes (direct). [default: proxy if one is up]",
 )
 @click.option(
     "--progress", is_flag=True, help="Show progress even if stderr is not a terminal."
@@ -90,8 +90,8 @@ class AppendOptions:
 @click.option(
     "--writer",
     metavar="ID",
-    help="Number the lines for this writer id; rerunning the same input then appends nothing"
-    " twice.",
+    help="Writer id, e.g. loader-1: numbers the lines, so that rerunning the same input appends"
+    " nothing twice.",
 )
 @click.option(
     "--first-seq",
@@ -135,7 +135,7 @@ def command(
         raise click.UsageError("--first-seq needs --writer: it numbers the lines of a writer")
     if ack == "none" and (writer is not None or expect_sequence is not None):
         raise click.UsageError(
-            "--ack none returns no answers: drop it, or drop --writer and --expect-sequence"
+            "--ack none gives no answers: drop it, or drop --writer and --expect-sequence"
         )
     if key_separator is not None and format_ != "lines":
         raise click.UsageError(f"--key-separator needs --format lines, not {format_}")

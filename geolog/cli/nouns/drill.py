@@ -33,8 +33,8 @@ DRILLS = {
     "kill-all": "Kill all processes at once and restart them in random order, many times.",
     "kill-random": "Kill random storage nodes under load and restart them, many times.",
     "proxy-kill": "Kill, drain or stop the proxy that owns a stream, under load, many times.",
-    "region-loss": "Kill a whole region under load, and start it again, some times.",
-    "power-loss": "Drop what a storage node in this process has not synced, many times.",
+    "region-loss": "Kill a whole region under load and restart it, several times.",
+    "power-loss": "Drop the bytes that a storage node has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
 }
 
@@ -102,8 +102,8 @@ def list_() -> None:
     "--times",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of times to kill all processes (kill-all), the owner (proxy-kill) or a region"
-    " (region-loss). [default: 10, 20, 3]",
+    help="Number of faults (kill-all, proxy-kill, region-loss). [default: 10 for kill-all, 20"
+    " for proxy-kill, 3 for region-loss]",
 )
 @click.option(
     "--kills",
@@ -128,14 +128,14 @@ def list_() -> None:
     type=click.Choice(["kill", "drain", "pause"]),
     default="kill",
     show_default=True,
-    help="Fault of the proxy: SIGKILL, a drain by SIGTERM, or SIGSTOP until another one has its"
-    " stream (proxy-kill).",
+    help="Fault to cause: kill the proxy (SIGKILL), drain it (SIGTERM), or pause it (SIGSTOP)"
+    " until another proxy owns its stream (proxy-kill).",
 )
 @click.option(
     "--on-demo",
     is_flag=True,
-    help="Break the demo that was started last, or that of --data-dir, instead of a temporary"
-    " cluster (proxy-kill, region-loss).",
+    help="Use a running demo in place of a temporary cluster: the one in --data-dir, or the one"
+    " started last (proxy-kill, region-loss).",
 )
 @click.option(
     "--seed",
@@ -163,8 +163,8 @@ def list_() -> None:
     "--report",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Write the verdict to this directory as JSON and Markdown, for some drills"
-    " with a timeline; or, with a name that ends in .json, to this file.",
+    help="Directory for the verdict as JSON and Markdown, and a timeline if the drill has one;"
+    " or a file for the JSON alone, e.g. verdict.json.",
 )
 @click.pass_context
 def run(
@@ -222,7 +222,9 @@ def _check_options(context: click.Context, name: str) -> None:
             raise click.UsageError(f"{flag} applies to {', '.join(drills)}, not to {name}")
     is_given = context.get_parameter_source("nodes_per_region") is ParameterSource.COMMANDLINE
     if context.params["on_demo"] and is_given:
-        raise click.UsageError("--nodes-per-region is for a temporary cluster, not for a demo")
+        raise click.UsageError(
+            "--nodes-per-region applies to a temporary cluster: drop it, or drop --on-demo"
+        )
 
 
 async def _run(drill: DrillRun) -> Verdict:
