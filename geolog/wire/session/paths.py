@@ -16,9 +16,16 @@ _STREAM_PATH = re.compile(r"/v1/streams/([^/]+)/([^/]+)/(append|read)")
 _OWNER_PATH = re.compile(r"/v1/owner/([^/]+)/([^/]+)")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
-_APPEND_QUERY = frozenset({"partition", "writer", "redirect", "avoid"})
 _AVOIDED_MAX = 16
-_READ_QUERY = frozenset({"partition", "from", "to", "count", "follow", "credit", "cursor"})
+
+APPEND_QUERY = frozenset({"partition", "writer", "redirect", "avoid"})
+"""Parameters of an append path."""
+READ_QUERY = frozenset({"partition", "from", "to", "count", "follow", "credit", "cursor"})
+"""Parameters of a read path."""
+
+OWNER_QUERY = frozenset({"partition"})
+"""Parameters of a question for owners."""
+
 _FORMS = "/v1/streams/NAMESPACE/NAME/append, /v1/streams/NAMESPACE/NAME/read and /v1/session"
 
 
@@ -107,7 +114,7 @@ def parse_path(target: str) -> AppendPath | ReadPath | SessionPath:
         raise UnknownPathError(f"no such path: {parts.path[:200]!r}; the paths are {_FORMS}")
     stream = _stream_of(found)
     is_append = found[3] == "append"
-    query = _query(parts.query, _APPEND_QUERY if is_append else _READ_QUERY)
+    query = _query(parts.query, APPEND_QUERY if is_append else READ_QUERY)
     partition = _number(query, "partition")
     if is_append:
         return AppendPath(
@@ -137,7 +144,7 @@ def parse_owner_path(target: str) -> OwnerPath:
         raise UnknownPathError(
             f"no such path: {parts.path[:200]!r}; use /v1/owner/NAMESPACE/NAME"
         )
-    query = _query(parts.query, frozenset({"partition"}))
+    query = _query(parts.query, OWNER_QUERY)
     return OwnerPath(_stream_of(found), _number(query, "partition"))
 
 

@@ -12,6 +12,7 @@ from regions.proxy.farewells import BUG
 from regions.proxy.http.answers import error_answer, failure_answer, plain_answer
 from regions.proxy.http.appends import HttpAppends
 from regions.proxy.http.bodies import Bodies
+from regions.proxy.http.description import Description
 from regions.proxy.http.exchanges import Exchanges
 from regions.proxy.http.health import Health
 from regions.proxy.http.metrics import MetricsPage, ProxyMetrics
@@ -27,7 +28,8 @@ class HttpPort:
 
     def __init__(self, listener: Listener, proxy: ProxyView, nursery: trio.Nursery) -> None:
         page, bodies = MetricsPage(), Bodies(proxy.host.config)
-        self._exchanges = Exchanges(_application(proxy, page, bodies))
+        self._application = _application(proxy, page, bodies)
+        self._exchanges = Exchanges(self._application)
         self._server = HttpServer(
             listener,
             self._exchanges,
@@ -44,6 +46,11 @@ class HttpPort:
         """Requests and connections that an error other than geolog's own has ended."""
         return self._exchanges.bugs_count + self._server.failures_count
 
+    @property
+    def paths(self) -> list[str]:
+        """The paths that it serves."""
+        return [route.path for route in self._application.routes if isinstance(route, Route)]
+
     async def run(self) -> None:
         """Take connections; never returns."""
         await self._server.run()
@@ -54,10 +61,12 @@ class HttpPort:
 
 
 def _application(proxy: ProxyView, page: MetricsPage, bodies: Bodies) -> Starlette:
-    health, owners = Health(proxy), Owners(proxy)
+    description, health, owners = Description(), Health(proxy), Owners(proxy)
     stream = "/v1/streams/{namespace}/{name}"
     return Starlette(
         routes=[
+            Route("/", description.page),
+            Route("/openapi.json", description.openapi),
             Route("/livez", health.livez),
             Route("/readyz", health.readyz),
             Route("/metrics", page.metrics),
@@ -79,7 +88,7 @@ async def _refuse_path(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     path = request.url.path[:200]
     if error.status_code != 405:
-        return plain_answer(error.status_code, f"no such path: {path!r}")
+        return plain_answer(error.status_code, f"no such path: {path!r}; GET / lists all")
     allowed = (error.headers or {}).get("Allow", "")
     answer = plain_answer(405, f"{path} takes {allowed}, not {request.method}")
     answer.headers["allow"] = allowed

@@ -135,7 +135,7 @@ async def test_metrics_count_the_clients_that_were_sent_to_another_proxy(
 @pytest.mark.parametrize(
     ("method", "target", "status"),
     [
-        ("GET", "/", 404),
+        ("GET", "/v1", 404),
         ("GET", "/v1/../livez", 404),
         ("POST", "/livez", 405),
         ("DELETE", "/metrics", 405),
