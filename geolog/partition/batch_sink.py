@@ -62,6 +62,8 @@ class Opened:
 
     transaction_id: int | None
     """Highest transaction id in the log, if any record has one."""
+    home_epoch: int
+    """The stream's home epoch, as the owner knows it."""
 
 
 class BatchSink(Protocol):

@@ -201,7 +201,7 @@ class PartitionWriter:
     @property
     def opened(self) -> Opened:
         """The facts that a session that opens now is told."""
-        return Opened(self.acknowledged.transaction_id)
+        return Opened(self.acknowledged.transaction_id, self._stream.home_epoch)
 
     async def wait_ended(self) -> OwnerEnded:
         """Wait until nothing more can be appended."""

@@ -16,6 +16,7 @@ from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.client.writing.writer_session import open_session
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.session_home import SessionHome
 from geolog.protocol.stream_state import StreamRecord
 from geolog.wire.session.paths import AppendPath
 from regions.proxy.held_partitions import MovedError
@@ -102,6 +103,7 @@ class OwnedTarget(AppendTarget):
             session = await open_session(
                 writer_id,
                 [self._owner],
+                home=SessionHome(self._stream.life, self._stream.home_epoch),
                 is_whole=self._is_whole,
                 count_partitions=self._count_partitions,
                 rng=self._host.rng,

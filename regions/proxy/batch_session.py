@@ -307,6 +307,7 @@ class BatchSession:
             ChannelOpened(
                 channel=channel.number,
                 epoch=owner.epoch,
+                home_epoch=owner.opened.home_epoch,
                 transaction_id=owner.opened.transaction_id,
                 credit_bytes=self._host.config.credit_bytes,
             )

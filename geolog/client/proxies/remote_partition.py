@@ -5,7 +5,7 @@ whenever it ends: at the proxy that the last one named, at another proxy of the 
 at one of another region. `SentBatches` decides which batches go again. Attempts are spread by
 a random back-off; after `patience_s` without a channel the partition fails, for good.
 
-Rules: PROTOCOL S23.
+Rules: PROTOCOL S23 and S29.
 """
 
 import random
@@ -35,6 +35,7 @@ from geolog.protocol.owner_answers import (
     answer_of_error,
 )
 from geolog.protocol.sent_batches import AnswerOutOfOrderError, SentBatches
+from geolog.protocol.session_home import HomeMovedError, SessionHome
 from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.transport.seam import Address
@@ -101,12 +102,14 @@ class RemotePartition:
         self,
         name: PartitionName,
         *,
+        home: SessionHome,
         connections: ProxyConnections,
         routes: ProxyRoutes,
         rng: random.Random,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self.name = name
+        self._home = home
         self._connections = connections
         self._routes = routes
         self._rng = rng
@@ -220,7 +223,7 @@ class RemotePartition:
     def _on_opened(self, connection: ProxyConnection, channel: ProxyChannel) -> None:
         assert channel.told is not None
         if self._opened is None:
-            self._opened = Opened(channel.told.transaction_id)
+            self._opened = Opened(channel.told.transaction_id, channel.told.home_epoch)
         self._channel = connection, channel
         for place, batch in enumerate(self._sent.on_opened()):
             self._send(place, batch)
@@ -310,6 +313,11 @@ class RemotePartition:
         with trio.move_on_after(_OPEN_S):
             await channel.opened.wait()
         if channel.told is not None and not channel.over.is_set():
+            try:
+                self._home.check(self.name, channel.told.home_epoch)
+            except HomeMovedError:
+                connection.close_channel(channel)
+                raise
             return connection, channel
         connection.close_channel(channel)
         closed = channel.closed

@@ -10,6 +10,7 @@ from geolog.client.writing.record_fields import RecordFields
 from geolog.partition.batch_sink import SentBatch
 from geolog.protocol.append_failure import told_of_record
 from geolog.protocol.batch_seqs import RisingSeqs
+from geolog.protocol.session_home import SessionHome
 from geolog.protocol.writer_standing import WriterStanding
 from geolog.wire.batch import SealedBatch, seal_batch
 from geolog.wire.batch_terms import BatchTerms
@@ -27,6 +28,7 @@ class WriterSession:
     epoch: int
     partitions: int
     """Number of partitions that its records are divided among; 0 if the caller chose one."""
+    home: SessionHome
     standings: tuple[WriterStanding, ...]
     """What each partition answered to the fence, in the order of the writer's lanes."""
 

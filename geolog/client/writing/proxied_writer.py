@@ -14,6 +14,7 @@ from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.client.writing.writer_session import open_session
+from geolog.protocol.session_home import SessionHome
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
 
 
@@ -25,6 +26,11 @@ class WrittenStream:
     life: str
     partitions: int
     home_epoch: int
+
+    @property
+    def home(self) -> SessionHome:
+        """Where sessions that are opened now belong."""
+        return SessionHome(self.life, self.home_epoch)
 
     @classmethod
     def of(cls, record: StreamRecord) -> "WrittenStream":
@@ -60,6 +66,7 @@ class RemotePartitions:
         new = [
             RemotePartition(
                 PartitionName(self._stream.name, number, self._stream.life),
+                home=self._stream.home,
                 connections=self._proxies.connections,
                 routes=self._proxies.routes,
                 rng=self._rng,
@@ -73,7 +80,9 @@ class RemotePartitions:
 
     async def grow(self) -> int:
         """Read how many partitions the stream has, and open those that are new too."""
-        self._stream = await self._read_stream()
+        found = await self._read_stream()
+        self._stream.home.check(PartitionName(found.name, 0, found.life), found.home_epoch)
+        self._stream = found
         await self.open(list(range(len(self.in_order), self._stream.partitions)))
         return len(self.in_order)
 
@@ -116,6 +125,7 @@ async def open_proxied_writer(
                 session = await open_session(
                     writer_id,
                     remote.in_order,
+                    home=stream.home,
                     is_whole=number is None,
                     count_partitions=remote.grow,
                     rng=rng,

@@ -8,6 +8,7 @@ from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.client.writing.writer_session import open_session
 from geolog.partition.partition_opener import PartitionOpener
+from geolog.protocol.session_home import SessionHome
 from geolog.protocol.stream_state import StreamRecord
 
 
@@ -34,6 +35,7 @@ async def open_stream_writer(
             session = await open_session(
                 writer_id,
                 owners,
+                home=SessionHome(stream.life, stream.home_epoch),
                 is_whole=number is None,
                 count_partitions=owned.grow,
                 rng=opener.rng,

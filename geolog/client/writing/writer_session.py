@@ -3,7 +3,7 @@
 The direct writer of a whole stream owns all partitions. If the stream has more of them when
 their number is read, it first owns those, too.
 
-Rules: PROTOCOL S20.
+Rules: PROTOCOL S20 and S29.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +17,7 @@ from geolog.background import all_of
 from geolog.client.writing.open_batch import WriterSession
 from geolog.partition.batch_admission import FenceRefusedError
 from geolog.partition.batch_sink import BatchSink
+from geolog.protocol.session_home import SessionHome
 from geolog.protocol.writer_opening import (
     AskWriter,
     FenceWriter,
@@ -36,18 +37,20 @@ async def open_session(
     writer_id: str,
     sinks: Sequence[BatchSink],
     *,
+    home: SessionHome,
     is_whole: bool,
     count_partitions: Callable[[], Awaitable[int]],
     rng: Random,
 ) -> WriterSession:
     """Begin the next session of a named writer, which fences the sessions before.
 
+    HomeMovedError if a partition is not in this home.
     `sinks`: by partition number if `is_whole`, else one; `count_partitions` adds those that
     are new. FencedError if other sessions of the writer are faster, or an owner is deposed.
     """
     data = encoded_writer_id(writer_id)
     opening = _Opening(
-        data, sinks, is_whole=is_whole, count_partitions=count_partitions, rng=rng
+        data, sinks, home, is_whole=is_whole, count_partitions=count_partitions, rng=rng
     )
     effects = opening.core.begin()
     while effects:
@@ -56,7 +59,7 @@ async def open_session(
     opened = opening.opened
     assert opened is not None, f"{opening.core} has ended without a session"
     partitions = len(opened.standings) if is_whole else 0
-    return WriterSession(data, opened.fence.epoch, partitions, opened.standings)
+    return WriterSession(data, opened.fence.epoch, partitions, home, opened.standings)
 
 
 def encoded_writer_id(writer_id: str) -> bytes:
@@ -79,6 +82,7 @@ class _Opening:
         self,
         writer_id: bytes,
         sinks: Sequence[BatchSink],
+        home: SessionHome,
         *,
         is_whole: bool,
         count_partitions: Callable[[], Awaitable[int]],
@@ -86,6 +90,7 @@ class _Opening:
     ) -> None:
         self._writer_id = writer_id
         self._sinks = sinks
+        self._home = home
         self._count_partitions = count_partitions
         only = None if is_whole else sinks[0].name.number
         self._first = only or 0
@@ -138,4 +143,5 @@ class _Opening:
             return self.core.on_refused(effect.partition, error.epoch)
         except OutcomeUnknownError:
             return self.core.on_answer_lost(effect.partition)
+        self._home.check(sink.name, standing.home_epoch)
         return self.core.on_fenced(effect.partition, standing)

@@ -68,6 +68,8 @@ class ChannelOpened:
     channel: int
     epoch: int
     """The epoch of the partition's owner."""
+    home_epoch: int
+    """The stream's home epoch."""
     transaction_id: int | None
     """Highest transaction id in the log, if any record has one."""
     credit_bytes: int

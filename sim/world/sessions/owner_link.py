@@ -22,7 +22,7 @@ from geolog.protocol.owner_answers import (
     RepeatedRecords,
     answer_of_error,
 )
-from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.stream_state import FIRST_HOME_EPOCH, PartitionName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.transport.seam import ConnectionFailedError, Transport
 from geolog.wire.batch import SealedBatch
@@ -121,7 +121,7 @@ class OwnerLink:
     ) -> None:
         """`rng`: decides how long each fence waits before it is sent."""
         self.name = name
-        self.opened = Opened(transaction_id=None)
+        self.opened = Opened(transaction_id=None, home_epoch=FIRST_HOME_EPOCH)
         self._failure: GeologError | None = None
         self._has_failed = trio.Event()
         self._places = places
@@ -258,7 +258,7 @@ class OwnerLink:
                     welcome = await line.receive()
                     assert isinstance(welcome, Welcome)
                     if self._line is None:
-                        self.opened = Opened(welcome.transaction_id)
+                        self.opened = Opened(welcome.transaction_id, FIRST_HOME_EPOCH)
                         self._line = line
                         self._deliver_again()
                         connected.set()

@@ -17,6 +17,7 @@ from geolog.background import open_background
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_session import open_session
+from geolog.protocol.session_home import SessionHome
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.transport.seam import Transport
 from sim.world.calls import STREAM, Calls
@@ -95,6 +96,7 @@ class Twins:
                 session = await open_session(
                     WRITER_ID,
                     links,
+                    home=SessionHome(stream.life, stream.home_epoch),
                     is_whole=True,
                     count_partitions=count_partitions,
                     rng=log._rng,

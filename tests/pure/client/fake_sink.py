@@ -10,7 +10,8 @@ from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answe
 from geolog.protocol.append_failure import told_of_record
 from geolog.protocol.ids import Sequence
 from geolog.protocol.owner_answers import AppendRefused, OwnerAnswer, OwnerEnded, Placed
-from geolog.protocol.stream_state import PartitionName, StreamName
+from geolog.protocol.session_home import SessionHome
+from geolog.protocol.stream_state import FIRST_HOME_EPOCH, PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import Batch, SealedBatch, open_batch
 from geolog.wire.batch_terms import BatchTerms
@@ -36,7 +37,7 @@ class FakeSink:
 
     def __init__(self) -> None:
         self.name = PartitionName(StreamName("a", "b"))
-        self.opened = Opened(transaction_id=None)
+        self.opened = Opened(transaction_id=None, home_epoch=FIRST_HOME_EPOCH)
         self._ended: OwnerEnded | None = None
         self._has_ended = trio.Event()
         self.taken: list[Taken] = []
@@ -95,7 +96,13 @@ def a_session(sinks_count: int = 1) -> WriterSession:
     standing = WriterStanding(
         home_epoch=1, epoch=1, seq_highest=-1, generations=(), remembered=()
     )
-    return WriterSession(b"till-7", 1, sinks_count, (standing,) * sinks_count)
+    return WriterSession(
+        b"till-7",
+        1,
+        sinks_count,
+        SessionHome("life", FIRST_HOME_EPOCH),
+        (standing,) * sinks_count,
+    )
 
 
 def a_writer(sink: FakeSink, **config: float) -> Writer:

@@ -18,7 +18,7 @@ from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch
 from geolog.protocol.ids import Sequence
 from geolog.protocol.owner_answers import OwnerEnded, Placed, Unknown, answer_of_error
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
-from geolog.protocol.stream_state import PartitionName, StreamName
+from geolog.protocol.stream_state import FIRST_HOME_EPOCH, PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import SealedBatch, open_batch
 from geolog.wire.batch_terms import BatchTerms
@@ -46,7 +46,7 @@ class FarOwner:
         """`unread`: whether a repeat cannot be compared when it arrives."""
         self._unread = unread
         self.name = PartitionName(StreamName("a", "b"))
-        self.opened = Opened(transaction_id=None)
+        self.opened = Opened(transaction_id=None, home_epoch=FIRST_HOME_EPOCH)
         self.log: list[int] = []
         self.values: list[bytes] = []
         self.refused_count = 0

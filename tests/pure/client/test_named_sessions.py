@@ -21,7 +21,8 @@ from geolog.partition.repeated_batch import ForgottenSeqError, RepeatedBatch
 from geolog.protocol.ids import Sequence
 from geolog.protocol.owner_answers import OwnerEnded, Placed, Repeated, answer_of_error
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
-from geolog.protocol.stream_state import PartitionName, StreamName
+from geolog.protocol.session_home import HomeMovedError, SessionHome
+from geolog.protocol.stream_state import FIRST_HOME_EPOCH, PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import Batch, SealedBatch, open_batch
 from geolog.wire.batch_terms import BatchTerms
@@ -43,7 +44,8 @@ class Partition:
 
     def __init__(self, number: int) -> None:
         self.name = PartitionName(StreamName("a", "b"), number)
-        self.opened = Opened(transaction_id=None)
+        self.opened = Opened(transaction_id=None, home_epoch=FIRST_HOME_EPOCH)
+        self.home_epoch = FIRST_HOME_EPOCH
         self._ended: OwnerEnded | None = None
         self._has_ended = trio.Event()
         self.state = PartitionState()
@@ -69,7 +71,7 @@ class Partition:
             self.state.on_fence(writer_id, fence, 0)
         writer = self.state.writer(writer_id)
         return WriterStanding(
-            home_epoch=1,
+            home_epoch=self.home_epoch,
             epoch=writer.epoch,
             seq_highest=writer.seq_highest,
             generations=writer.generations,
@@ -132,7 +134,12 @@ async def a_session(partitions: list[Partition]) -> Writer:
         return len(partitions)
 
     session = await open_session(
-        TILL, partitions, is_whole=True, count_partitions=count, rng=random.Random(0)
+        TILL,
+        partitions,
+        home=SessionHome(partitions[0].name.life, FIRST_HOME_EPOCH),
+        is_whole=True,
+        count_partitions=count,
+        rng=random.Random(0),
     )
     return Writer(partitions, WriterConfig(), session=session, home_epoch=1, now_us=lambda: 0)
 
@@ -308,3 +315,19 @@ async def test_a_partition_whose_owner_has_failed_may_have_a_seq_above_its_highe
             await writer.append_nowait(b"5", key=keys[0], seq=5).wait()
         outcomes.append(forgotten.value.outcome)
     assert outcomes == ["refused", "unknown"]
+
+
+async def test_a_session_does_not_begin_in_two_homes() -> None:
+    partitions = [Partition(0), Partition(1)]
+    partitions[1].home_epoch = 2
+
+    with pytest.raises(HomeMovedError, match="a/b#1 has moved from home epoch 1 to 2"):
+        await a_session(partitions)
+
+
+def test_a_session_does_not_go_on_in_another_life() -> None:
+    home = SessionHome("life-1", FIRST_HOME_EPOCH)
+    partition = PartitionName(StreamName("a", "b"), 0, "life-2")
+
+    with pytest.raises(HomeMovedError, match="deleted and created again"):
+        home.check(partition, FIRST_HOME_EPOCH)

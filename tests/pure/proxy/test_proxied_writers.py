@@ -10,7 +10,14 @@ import geolog
 from geolog.client.writing.writer import Writer
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.proxy.running_proxies import RunningProxy
-from tests.pure.whole.clusters import STREAM, ended_by, numbered, open_world, values_of
+from tests.pure.whole.clusters import (
+    STREAM,
+    ended_by,
+    move_home,
+    numbered,
+    open_world,
+    values_of,
+)
 
 
 async def test_two_writers_append_to_one_stream_at_the_same_time(
@@ -257,3 +264,24 @@ async def test_a_direct_writer_ends_the_proxied_ones_and_says_who_it_is(
 
     assert "client writes shop/orders#0 directly" in str(ended.error)
     assert read == [b"by proxy", b"direct"]
+
+
+async def test_a_writer_ends_when_its_stream_has_moved_to_another_home(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        async with world.cluster.open_client("us-east", host="one", via="proxy") as log:
+            with ended_by(geolog.FencedError) as ended:
+                async with log.open_writer(STREAM, writer_id="till-7") as writer:
+                    await writer.append(b"in the first home")
+                    await move_home(world, 7)
+                    await nursery.start(RunningProxy(world.cluster, "proxy-2", "us-east").run)
+                    await first.drain()
+                    await writer.append(b"in the second home")
+            async with log.open_writer(STREAM, writer_id="till-7") as writer:
+                receipt = await writer.append(b"in the second home")
+        nursery.cancel_scope.cancel()
+
+    assert "has moved from home epoch 1 to 7" in str(ended.error)
+    assert (receipt.sequence, receipt.position.home_epoch) == (1, 7)

@@ -9,7 +9,7 @@ import attrs
 import geolog
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import LogConfig
-from geolog.protocol.stream_state import PartitionName, StreamName
+from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
 from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster, open_in_process_cluster
 
@@ -90,6 +90,14 @@ async def records_of(log: geolog.Log, **bounds: geolog.Bound) -> list[geolog.Rec
 async def values_of(log: geolog.Log, **bounds: geolog.Bound) -> list[bytes]:
     """Read the values of all records from `start` to `stop`."""
     return [record.value for record in await records_of(log, **bounds)]
+
+
+async def move_home(world: World, home_epoch: int) -> StreamRecord:
+    """Store another home epoch in the stream's record."""
+    catalog = StreamCatalog(world.log.access.metadata, world.log.access.paths)
+    return await catalog.change(
+        StreamName.parse(STREAM), lambda record: attrs.evolve(record, home_epoch=home_epoch)
+    )
 
 
 async def is_owned(log: geolog.Log) -> bool:

@@ -1,6 +1,5 @@
 """Everything that is written to a stream carries the stream's home epoch."""
 
-import attrs
 import pytest
 from trio.testing import MockClock
 
@@ -9,25 +8,18 @@ from geolog.admin.ledger_entries import EntryDetails, details_of, ledger_end, re
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.protocol.ids import EntryId, LedgerId
-from geolog.protocol.stream_state import FIRST_HOME_EPOCH, StreamName, StreamRecord
+from geolog.protocol.stream_state import FIRST_HOME_EPOCH, StreamName
 from tests.pure.whole.clusters import (
     STREAM,
     World,
     append_each,
+    move_home,
     numbered,
     open_world,
     partition_of,
     records_of,
     values_of,
 )
-
-
-async def move_home(world: World, home_epoch: int) -> StreamRecord:
-    """Store another home epoch in the stream's record."""
-    catalog = StreamCatalog(world.log.access.metadata, world.log.access.paths)
-    return await catalog.change(
-        StreamName.parse(STREAM), lambda record: attrs.evolve(record, home_epoch=home_epoch)
-    )
 
 
 async def entries_of(world: World, ledger: LedgerId) -> list[EntryDetails]:

@@ -80,7 +80,7 @@ FROM_CLIENT = [
 ]
 FROM_PROXY = [
     StreamTold(request=1, life="life.1", partitions=4, home_epoch=1),
-    ChannelOpened(channel=2, epoch=5, transaction_id=None, credit_bytes=10),
+    ChannelOpened(channel=2, epoch=5, home_epoch=1, transaction_id=None, credit_bytes=10),
     StandingTold(2, 7, STANDING),
     RequestRefused(2, 7, ERROR, 6),
     BatchPlaced(2, 0, 3, 4, 5),
