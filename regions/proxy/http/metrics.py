@@ -102,6 +102,11 @@ class ProxyMetrics(Collector):
             self._proxy.host.held.takeovers_count,
         )
         yield CounterMetricFamily(
+            "geolog_proxy_handed_over",
+            "Partitions that this proxy has given to others.",
+            self._proxy.host.held.statistics().handed_over_count,
+        )
+        yield CounterMetricFamily(
             "geolog_proxy_early_takeovers",
             "Takeovers of partitions whose owner metadata still showed.",
             self._proxy.early.count,

@@ -137,9 +137,9 @@ def _to_try(plan: ClusterPlan) -> list[tuple[str, str]]:
         (f"{command} demo kill {region}", "lose a region; undo: restart"),
     ]
     if proxies := plan.of_kind("proxy"):
-        url = f"ws://{proxies[0].address}/v1/streams/shop/orders/append"
+        url = f"ws://{proxies[0].address}/v1/streams/shop/orders/append?redirect=forward"
         python = _short(Path(sys.executable))
-        talk = f"""echo '{{"value":"hi"}}' | {python} -m sim.processes.demo.talk {url}"""
+        talk = f"""echo '{{"value":"hi"}}' | {python} -m sim.processes.demo.talk '{url}'"""
         calls.insert(2, (talk, "append over a WebSocket"))
     if plan.wan is not None:
         calls.append((f"{command} wan cut {region} all", "cut its links; undo: heal"))

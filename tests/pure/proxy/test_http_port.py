@@ -76,6 +76,8 @@ async def test_metrics_count_sessions_partitions_and_requests(
     assert found["geolog_proxy_http_connections"] == 1
     assert found["geolog_proxy_owned_partitions"] == 1
     assert found["geolog_proxy_takeovers_total"] == 1
+    assert found["geolog_proxy_handed_over_total"] == 0
+    assert found["geolog_proxy_early_takeovers_total"] == 0
     assert found["geolog_proxy_in_flight_bytes"] == 0
     assert found['geolog_proxy_http_requests_total{endpoint="livez",status="200"}'] == 1
     assert found['geolog_proxy_bugs_total{protocol="http"}'] == 0
