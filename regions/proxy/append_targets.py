@@ -9,7 +9,7 @@ Rules: PROTOCOL S28.
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer, open_linger
@@ -177,25 +177,18 @@ async def open_target(host: SessionHost, path: AppendPath) -> AsyncIterator[Appe
     MovedError if another proxy takes the appends and the path does not ask to be forwarded.
     """
     stream = await host.find_stream(path.stream)
-    if await _is_forwarded(host, path, stream):
-        yield ForwardedTarget(host, stream, path.partition)
-        return
-    async with host.held.use(stream, path.partition or 0, avoid=path.avoid) as owner:
-        yield OwnedTarget(host, stream, owner, is_whole=path.partition is None)
-
-
-async def _is_forwarded(host: SessionHost, path: AppendPath, stream: StreamRecord) -> bool:
-    """Whether this proxy writes through those that own the partitions."""
-    if path.partition is None and stream.partitions > 1:
-        return True
-    if path.redirect == "follow":
-        return False
-    try:
-        name = stream.partition(path.partition or 0)
-        await host.held.check_place(name, avoid=path.avoid)
-    except MovedError:
-        return True
-    return False
+    target: AppendTarget = ForwardedTarget(host, stream, path.partition)
+    async with AsyncExitStack() as stack:
+        if path.partition is not None or stream.partitions == 1:
+            use = host.held.use(stream, path.partition or 0, avoid=path.avoid)
+            try:
+                owner = await stack.enter_async_context(use)
+            except MovedError:
+                if path.redirect == "follow":
+                    raise
+            else:
+                target = OwnedTarget(host, stream, owner, is_whole=path.partition is None)
+        yield target
 
 
 def _window_bytes(host: SessionHost) -> int:

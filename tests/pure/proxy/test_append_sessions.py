@@ -119,6 +119,23 @@ async def test_a_client_may_ask_to_be_forwarded_to_the_owner(
     assert (first["sequence"], second["sequence"]) == (0, 1)
 
 
+async def test_forwarding_holds_while_another_proxy_is_taking_the_partition(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as one,
+        open_proxy(world.cluster, "proxy-2", "eu-west") as other,
+        open_session(world.cluster, one, f"{APPEND}?redirect=forward") as client,
+        open_session(world.cluster, other, f"{APPEND}?redirect=forward") as forwarded,
+    ):
+        types = [(await client.receive())["type"], (await forwarded.receive())["type"]]
+        answers = [await client.ask(value="v"), await forwarded.ask(value="v")]
+
+    assert types == ["hello", "hello"]
+    assert [one["sequence"] for one in answers] == [0, 1]
+
+
 async def test_records_of_a_stream_of_several_partitions_are_forwarded_to_their_owners(
     autojump_clock: MockClock,
     open_session: OpenSession,
