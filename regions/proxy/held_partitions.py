@@ -42,6 +42,7 @@ _log = logging.getLogger(__name__)
 
 _LOOKS_PER_IDLE_TIME = 10
 
+_HAND_OVER_AGAIN_S = 0.05
 _MOVE_S = 10.0
 """Time limit of one round of moves."""
 
@@ -292,16 +293,26 @@ class HeldPartitions:
             held.is_resting = False
 
     async def hand_over_all(self) -> None:
-        """Give the partitions to other proxies that offer to take them, as far as there are."""
-        offers = {one.owner: one for one in await self._offers.list_live()}
-        proxies = await list_live_proxies(self._metadata, self._cluster)
-        candidates = [candidate_of(each) for each in proxies if each.owner in offers]
-        await self._hand_over(
-            {
-                writer: [offers[one] for one in ranking(str(name), self._region, candidates)]
-                for name, writer in self._working()
-            }
-        )
+        """Give the partitions to other proxies that offer to take them, as far as there are.
+
+        Those that stay, because their appends got no answer in time, are tried again: in the
+        end the sessions close, and would leave such appends unknown. The caller bounds that.
+        """
+        while working := self._working():
+            offers = {one.owner: one for one in await self._offers.list_live()}
+            proxies = await list_live_proxies(self._metadata, self._cluster)
+            candidates = [candidate_of(each) for each in proxies if each.owner in offers]
+            if not candidates:
+                return
+            await self._hand_over(
+                {
+                    writer: [
+                        offers[one] for one in ranking(str(name), self._region, candidates)
+                    ]
+                    for name, writer in working
+                }
+            )
+            await trio.sleep(_HAND_OVER_AGAIN_S)
 
     async def hand_over(self, targets: Mapping[str, Offer]) -> None:
         """Give some partitions away, each to its target."""

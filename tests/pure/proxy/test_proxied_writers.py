@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.writing.writer import Writer
+from geolog.partition.hand_over import END_S
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.proxy.running_proxies import RunningProxy
 from tests.pure.whole.clusters import (
@@ -122,6 +123,36 @@ async def test_no_nameless_record_is_unknown_whenever_it_meets_a_drain(
 
     assert unknown == []
     assert sorted(map(int, read)) == list(range(400))
+
+
+async def test_a_drain_hands_over_though_the_nodes_do_not_answer_for_a_while(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, trio.open_nursery() as nursery:
+        network = world.cluster.network
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        second = await nursery.start(RunningProxy(world.cluster, "proxy-2", "eu-west").run)
+        async with (
+            world.cluster.open_client("us-east", host="one", via="proxy") as log,
+            log.open_writer(STREAM) as writer,
+        ):
+            await writer.append(b"before")
+            for node_id in world.cluster.nodes:
+                network.cut("proxy-1", node_id)
+            pending = writer.append_nowait(b"slow")
+            nursery.start_soon(first.drain)
+            await trio.sleep(END_S + 0.5)
+            for node_id in world.cluster.nodes:
+                network.mend("proxy-1", node_id)
+            receipt = await pending.wait()
+            await writer.append(b"after")
+            read = await values_of(world.log)
+            (partition,) = (await log.describe_stream(STREAM)).partition_list
+        await second.drain()
+
+    assert receipt.sequence == 1
+    assert read == [b"before", b"slow", b"after"]
+    assert partition.owner == "proxy proxy-2 in eu-west"
 
 
 async def test_a_draining_proxy_hands_its_partitions_to_the_others(
