@@ -137,10 +137,14 @@ def _to_try(plan: ClusterPlan) -> list[tuple[str, str]]:
         (f"{command} demo kill {region}", "lose a region; undo: restart"),
     ]
     if proxies := plan.of_kind("proxy"):
-        url = f"ws://{proxies[0].address}/v1/streams/shop/orders/append?redirect=forward"
+        path = "/v1/streams/shop/orders/append?redirect=forward"
+        curl = f"""curl -d '{{"value":"hi"}}' 'http://{proxies[0].http}{path}'"""
         python = _short(Path(sys.executable))
-        talk = f"""echo '{{"value":"hi"}}' | {python} -m sim.processes.demo.talk '{url}'"""
-        calls.insert(2, (talk, "append over a WebSocket"))
+        talk = f"{python} -m sim.processes.demo.talk 'ws://{proxies[0].address}{path}'"
+        calls[2:2] = [
+            (curl, "append over HTTP"),
+            (f"""echo '{{"value":"hi"}}' | {talk}""", "and over a WebSocket"),
+        ]
     if plan.wan is not None:
         calls.append((f"{command} wan cut {region} all", "cut its links; undo: heal"))
     return calls
