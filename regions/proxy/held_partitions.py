@@ -164,7 +164,7 @@ class HeldPartitions:
             await held.opened.wait()
             if isinstance(held.error, FencedError):
                 # Another process was faster. It has the partition now, or has lost it, too.
-                await self.check_place(held.name)
+                await self.check_place(held.name, trusts_metadata=True)
                 raise UnavailableError(f"another takeover overtook this one: {held.error}")
             if held.error is not None:
                 raise held.error
@@ -184,6 +184,8 @@ class HeldPartitions:
             may_take = not here.is_early or await self._early.ask(name)
             held = self._usable(name)  # Another session may have been faster.
             if held is None and not may_take:
+                # The owner may live after all: only this proxy does not hear it.
+                await self.check_place(name, avoid=avoid, trusts_metadata=True)
                 raise UnavailableError(
                     f"the owner of {name} does not answer; wait until its ZooKeeper session is"
                     " over, because the partition was taken early just before"
@@ -197,8 +199,17 @@ class HeldPartitions:
         held = self._held.get(name)
         return held if held is not None and held.is_usable else None
 
-    async def check_place(self, name: PartitionName, *, avoid: Collection[str] = ()) -> Here:
-        """Raise the error of appends that are not for this proxy."""
+    async def check_place(
+        self,
+        name: PartitionName,
+        *,
+        avoid: Collection[str] = (),
+        trusts_metadata: bool = False,
+    ) -> Here:
+        """Raise the error of appends that are not for this proxy.
+
+        trusts_metadata: suspect no proxy that metadata shows.
+        """
         owner = (await self._owners.read_latest(name)).record
         proxies = {
             each.owner: each for each in await list_live_proxies(self._metadata, self._cluster)
@@ -215,7 +226,7 @@ class HeldPartitions:
             region=self._region,
             listed=list(map(candidate_of, proxies.values())),
             avoided=[one.owner for one in proxies.values() if str(one.address) in avoid],
-            suspected=self._peers.suspected,
+            suspected=() if trusts_metadata else self._peers.suspected,
         )
         place = place_of_appends(str(name), last, seen)
         match place:

@@ -83,7 +83,7 @@ class SessionHost:
         if not isinstance(failure, FencedError | ClosedError | HandedOverError):
             return failure
         try:
-            await self.held.check_place(owner.name)
+            await self.held.check_place(owner.name, trusts_metadata=True)
         except GeologError as error:
             return error
         return UnavailableError(f"this proxy has lost {owner.name}: {failure}")

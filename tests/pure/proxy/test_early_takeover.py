@@ -141,6 +141,35 @@ async def test_a_second_early_takeover_waits_until_the_pause_is_over(
     assert len(read) == 4
 
 
+async def test_proxies_that_cannot_hear_each_other_both_serve_their_clients(
+    autojump_clock: MockClock,
+) -> None:
+    """A wrong guess costs one takeover; then each sends its clients to the owner."""
+    async with open_site() as site:
+        site.world.cluster.network.cut("one", "two")
+        await trio.sleep(3.0)
+        pauses_s = []
+        for number in range(4):
+            # Each client asks one of the two at random, and the first writer goes on, too.
+            begun_s = trio.current_time()
+            async with (
+                site.world.cluster.open_client(
+                    "us-east", host=f"new {number}", via="proxy"
+                ) as log,
+                log.open_writer(STREAM, writer_id=f"till {number}") as writer,
+            ):
+                await writer.append(b"v")
+            await site.writer.append(b"v")
+            pauses_s.append(trio.current_time() - begun_s)
+        early_count = sum(one.proxy.early.count for one in site.proxies.values())
+        read = await values_of(site.world.log)
+        site.world.cluster.network.mend("one", "two")
+
+    assert early_count == 1
+    assert max(pauses_s) < OUTAGE_S_MAX
+    assert len(read) == 1 + 2 * len(pauses_s)
+
+
 async def test_one_permit_stands_for_a_partition_at_a_time(autojump_clock: MockClock) -> None:
     async with open_world() as world, trio.open_nursery() as nursery:
         name = await partition_of(world.log)
