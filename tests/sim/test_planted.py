@@ -31,7 +31,7 @@ _SEEDS_MAX = 40
         ("retention-by-held-times", 23),
         ("new-members-by-old-regions", 1),
         ("two-owners", 0),
-        ("refusals-let-others-pass", 2),
+        ("refusals-let-others-pass", 1),
         ("failed-owner-stays", 2),
         ("live-owner-deposed", 6),
         ("settled-by-file", 4),

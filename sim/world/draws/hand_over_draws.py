@@ -33,13 +33,13 @@ def with_hand_overs(drawn: Options) -> Options:
             owners_apart=3,
             owner_hold_s_max=12.0,
             hands_over=True,
-            unmet_share=0.1,
+            unmet_share=0.25,
         ),
         knobs=attrs.evolve(
             drawn.knobs,
             session_timeout_s=2.0,
             value_bytes_max=20,
-            pipelined_max=4,
+            pipelined_max=6,
             appends_per_tenure=20,
             pause_s_max=0.1,
             spread_s_max=0.02,
@@ -55,7 +55,7 @@ def with_hand_overs(drawn: Options) -> Options:
         hazards=attrs.evolve(
             drawn.hazards,
             chaos_s=20.0,
-            duration_s_max=2.0,
+            duration_s_max=4.0,
             strikes_per_s=(
                 (HAND_OVER, 0.5),
                 ("cut-link", 0.2),
