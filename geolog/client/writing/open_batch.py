@@ -57,6 +57,8 @@ class OpenBatch:
     """Whether the writer chose all of its seqs, not the application."""
     may_be_elsewhere: bool = False
     """Whether another partition may have a record of one of these seqs."""
+    is_posted: bool = False
+    """Whether some of its records were posted: then `flush` tells what happened to it."""
     sealed: trio.Event = attrs.field(factory=trio.Event)
     sent: SentBatch | None = None
     """Set when it is sealed: what the owner was given, or an answer without it."""
@@ -93,6 +95,8 @@ class OpenBatch:
         self.values.append(fields.value)
         self.created_us.append(created_us)
         self.size_bytes += size_bytes
+        if fields.is_posted:
+            self.is_posted = True
         if fields.seq is not None:
             if self.seqs is None:
                 self.seqs = RisingSeqs(fields.seq)

@@ -13,7 +13,7 @@ one is a refusal, the owner also refuses the batches behind it: each tells the s
 The next batch is held back until they are answered, since they may reach another owner. Only a
 refusal frees seqs: a batch with any other answer may be in the log.
 
-Rules: PROTOCOL S6 and S22.
+Rules: PROTOCOL S6, S18 and S22.
 """
 
 import math
@@ -117,6 +117,7 @@ class PartitionBatcher:
         self._window = window
         self._counted_bytes = 0  # Share of this lane in the window's bytes.
         self.ended: OwnerEnded | None = None
+        self._unheard: GeologError | None = None
         self._unknown_count = 0  # Records that the owner's end left unknown.
         self._transaction_id = sink.opened.transaction_id
         self.seq_highest = -1 if standing is None else standing.seq_highest
@@ -238,10 +239,18 @@ class PartitionBatcher:
     ) -> None:
         """Act on the last answer to a batch, which comes at once unless it was in flight."""
         match answer:
-            case Placed() | Repeated() | Unknown():
+            case Placed():
+                self._note_seqs(batch)
+            case Repeated():
                 if was_in_flight or not self._unanswered:
                     self._note_seqs(batch)
-            case AppendRefused():
+                self._note_unheard(batch, batch.in_log_already())
+            case Unknown(error=error):
+                if was_in_flight or not self._unanswered:
+                    self._note_seqs(batch)
+                self._note_unheard(batch, error)
+            case AppendRefused(error=error):
+                self._note_unheard(batch, error)
                 if batch.attempt == self._attempt:
                     self._behind_refused_count = len(self._unanswered) if was_in_flight else 0
                     self._free_seqs(batch)
@@ -255,6 +264,11 @@ class PartitionBatcher:
                 raise AssertionError(f"{answer} is not the last answer")
             case _:
                 assert_never(answer)
+
+    def _note_unheard(self, batch: OpenBatch, error: GeologError) -> None:
+        """Keep an error that no answer tells: `flush` raises it."""
+        if batch.is_posted and self._unheard is None:
+            self._unheard = batch.told(error)
 
     def _note_end(self, ended: OwnerEnded) -> None:
         if self.ended is None:
@@ -353,10 +367,14 @@ class PartitionBatcher:
             f"seq {refused_seq} was refused: append it again before seq {filling.seqs.first}"
         )
         filling.sent = answered(AppendRefused(conflict))
+        self._note_unheard(filling, conflict)
         filling.sealed.set()
 
     async def flush(self) -> None:
-        """Wait until all collected records are answered. Raises what stopped the lane."""
+        """Wait until all collected records are answered.
+
+        Raises what stopped the lane; else, once, the first error of a posted record.
+        """
         filling = self._filling
         self.seal()
         if filling is not None:
@@ -364,6 +382,9 @@ class PartitionBatcher:
         if self._sent_last is not None:
             await self._sent_last.done.wait()
         self._raise_failure()
+        unheard, self._unheard = self._unheard, None
+        if unheard is not None:
+            raise unheard
 
     def _raise_failure(self) -> None:
         """Raise the error that stopped the lane, and say how many records are unknown."""

@@ -25,6 +25,8 @@ class RecordFields:
     """The number that its named writer gives the record."""
     expect_sequence: int | None = None
     """The sequence that the record must get."""
+    is_posted: bool = False
+    """Whether no answer is waited for."""
 
 
 def size_of(fields: RecordFields) -> int:

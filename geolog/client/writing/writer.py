@@ -150,11 +150,15 @@ class Writer:
     ) -> None:
         """Append one record without an answer; return once it is in the window.
 
-        If the writer fails, `flush` or a later call raises the error.
+        If the record is refused, or may be lost, `flush` raises the error. If the writer fails,
+        a later call does so, too.
         """
         await self._gather_when_writable(
-            RecordFields(value=value, key=key, headers=headers, transaction_id=transaction_id)
-        )
+            RecordFields(
+                value=value, key=key, headers=headers, transaction_id=transaction_id,
+                is_posted=True,
+            )
+        )  # fmt: skip
 
     async def _gather_when_writable(self, fields: RecordFields) -> Pending:
         size_bytes = size_of(fields)
@@ -310,7 +314,7 @@ class Writer:
     async def flush(self) -> None:
         """Wait until all records appended before this call are durable.
 
-        Raises the error that stopped the writer, if any.
+        Raises the error that stopped the writer; else the first error of a posted record.
         """
         if self._is_closed:
             raise self._closed(None)

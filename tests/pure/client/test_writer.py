@@ -12,12 +12,14 @@ from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.partitioner import partition_of_key
 from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_pending import Pending
+from geolog.protocol.owner_answers import AppendRefused, Unknown
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.wire.limits import BATCH_BYTES_MAX, RECORD_BYTES_MAX
 from tests.pure.client.fake_sink import FakeSink, a_session, a_writer
 from topology.errors import (
     ConflictError,
     FencedError,
+    GeologError,
     InvalidArgumentError,
     OutcomeUnknownError,
     TooLargeError,
@@ -691,6 +693,35 @@ async def test_an_append_waits_for_its_answer_while_another_lane_fails(
     await writer.lanes[1].run_end_watch()
     with pytest.raises(FencedError):
         await writer.append(bytes(99), key=key)
+
+
+@pytest.mark.parametrize("answer", [Unknown, AppendRefused])
+async def test_flush_raises_once_what_happened_to_a_posted_record(
+    sink: FakeSink,
+    answer: Callable[[GeologError], Unknown | AppendRefused],
+    autojump_clock: MockClock,
+) -> None:
+    """The owner goes on, so nothing else would tell that the record may be lost."""
+    writer = a_writer(sink)
+    await writer.post(b"posted")
+    sink.answer(answer=answer(ConflictError("not there")))
+
+    with pytest.raises(ConflictError, match="not there"):
+        await writer.flush()
+    await writer.flush()
+
+
+async def test_flush_leaves_the_error_of_an_append_to_its_answer(
+    sink: FakeSink, autojump_clock: MockClock
+) -> None:
+    writer = a_writer(sink)
+    appended = writer.append_nowait(b"appended")
+    writer.lanes[0].seal()
+    sink.answer(answer=Unknown(OutcomeUnknownError("lost")))
+
+    await writer.flush()
+    with pytest.raises(OutcomeUnknownError):
+        await appended.wait()
 
 
 async def test_a_refused_batch_takes_no_room(sink: FakeSink, autojump_clock: MockClock) -> None:
