@@ -13,9 +13,11 @@ from geolog.client.proxies.connection import BEAT_S, SILENT_BEATS_MAX
 from geolog.client.writing.writer import Writer
 from geolog.protocol.stream_state import PartitionName
 from regions.proxy.early_takeovers import EarlyTakeovers
+from tests.pure.proxy.proxies import open_session
 from tests.pure.proxy.running_proxies import RunningProxy
 from tests.pure.whole.clusters import STREAM, World, open_world, partition_of, values_of
 
+APPEND = "/v1/streams/shop/orders/append"
 SESSION_S = 6.0
 OUTAGE_S_MAX = 1.5
 
@@ -161,11 +163,16 @@ async def test_proxies_that_cannot_hear_each_other_both_serve_their_clients(
                 await writer.append(b"v")
             await site.writer.append(b"v")
             pauses_s.append(trio.current_time() - begun_s)
+        first_frames = []
+        for running in site.proxies.values():
+            async with open_session(site.world.cluster, running.proxy, APPEND) as session:
+                first_frames.append(await session.receive())
         early_count = sum(one.proxy.early.count for one in site.proxies.values())
         read = await values_of(site.world.log)
         site.world.cluster.network.mend("one", "two")
 
     assert early_count == 1
+    assert {one.get("code") for one in first_frames} == {None, 302}
     assert max(pauses_s) < OUTAGE_S_MAX
     assert len(read) == 1 + 2 * len(pauses_s)
 
