@@ -91,7 +91,7 @@ class Screen:
         self._console.print(counts)
         table = Table(box=None, pad_edge=False, header_style="dim")
         for heading in (
-            "acknowledged appends",
+            "appends",
             "records",
             "floor",
             "p50",

@@ -18,7 +18,7 @@ UNAVAILABLE_S_MIN = 1.0
 _BARS_MAX = 400
 _LANE_HEIGHT = 90
 _BAR_HEIGHT_MAX = 60
-_LEFT, _WIDTH, _TOP = 10, 800, 45
+_LEFT, _WIDTH, _TOP = 10, 800, 58
 _CHARACTER_WIDTH = 6.5
 """Of a text in 12 pixels, about: a fault is written out where it fits."""
 
@@ -105,15 +105,16 @@ class Timeline:
                 yield Span(before_s, after_s)
 
     def _fault_lines(self, foot: float) -> Iterator[str]:
-        ends = [*(self._x(at_s) for at_s, _ in self.faults[1:]), _LEFT + _WIDTH]
-        for (at_s, text), end in zip(self.faults, ends, strict=True):
-            x = self._x(at_s)
+        # Texts are in two rows in turn: what was broken is often mended soon.
+        ends = [*(self._x(at_s) for at_s, _ in self.faults[2:]), *[_LEFT + _WIDTH] * 2]
+        for number, ((at_s, text), end) in enumerate(zip(self.faults, ends, strict=False)):
+            x, y = self._x(at_s), _TOP - 18 + 13 * (number % 2)
             yield (
-                f'<line x1="{x}" x2="{x}" y1="{_TOP - 10}" y2="{foot}" stroke="crimson" '
+                f'<line x1="{x}" x2="{x}" y1="{y - 8}" y2="{foot}" stroke="crimson" '
                 f'stroke-dasharray="3 3"><title>{at_s:.1f} s: {escape(text)}</title></line>'
             )
             if len(text) * _CHARACTER_WIDTH < end - x:
-                yield (f'<text x="{x + 3}" y="{_TOP - 5}" fill="crimson">{escape(text)}</text>')
+                yield f'<text x="{x + 3}" y="{y}" fill="crimson">{escape(text)}</text>'
 
     def _lane(self, lane: str, top: float) -> Iterator[str]:
         bar_s = max(self._length_s / _BARS_MAX, 0.1)
