@@ -8,6 +8,7 @@ from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.partition import hand_over
 from geolog.partition.batch_admission import BatchAdmission
+from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.shown_owners import _OFFER_MARK
 from geolog.partition.state_recovery import recovered_state
 from geolog.partition.takeover import Takeover, _Run
@@ -29,6 +30,7 @@ from sim.world.draws.hand_over_draws import with_hand_overs
 # ruff: noqa: SLF001
 
 _end = Takeover._end
+_leave = PartitionWriter.leave
 
 
 async def give_while_appends_go_on(run: hand_over._Run, name: PartitionName) -> None:
@@ -84,6 +86,12 @@ class _ClosedInWords:
         return attrs.evolve(found, record=said)
 
 
+async def leave_meanwhile(writer: PartitionWriter) -> None:
+    """Leave as soon as the block ends."""
+    writer.on_handed_over()
+    await _leave(writer)
+
+
 def check_no_seq_before(
     _admission: BatchAdmission,
     _stamp: WriterStamp,
@@ -107,6 +115,12 @@ HAND_OVER_BUGS: dict[str, PlantedBug] = {
         88,
         "a batch behind a refused one is taken",
         [(BatchAdmission, "_check_seq_before", check_no_seq_before)],
+        made_for=with_hand_overs,
+    ),
+    "leaves-before-the-give": PlantedBug(
+        89,
+        "an owner leaves while its partition is given away",
+        [(PartitionWriter, "leave", leave_meanwhile)],
         made_for=with_hand_overs,
     ),
 }

@@ -207,6 +207,9 @@ class History:
     """Whether idle named writers may be forgotten once their records are trimmed."""
     sessions: list[OpenedSession] = attrs.field(factory=list, init=False)
     """The sessions of the one named writer that several processes share."""
+    lost_in_hand_overs: list[tuple[int, int, str]] = attrs.field(factory=list, init=False)
+    """Partitions that an owner lost while it gave them away: its epoch, the epoch afterwards,
+    words."""
     lives: Lives = attrs.field(factory=Lives, init=False)
     """The lives of the second stream, which is deleted and created again."""
     writers: dict[str, Writer] = attrs.field(factory=dict, init=False)

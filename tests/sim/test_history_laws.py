@@ -158,6 +158,10 @@ def _let_a_record_pass_a_refused_one(story: Story) -> None:
     session.appended.append((3, story.history.appends[b"b"]))
 
 
+def _lose_a_partition_to_nobody(story: Story) -> None:
+    story.history.lost_in_hand_overs += [(3, 4, "lost to epoch 4"), (4, 4, "lost")]
+
+
 def _open_two_sessions_at_one_epoch(story: Story) -> None:
     _opened(story, 1, 1, at=1)
     _opened(story, 1, 1, at=2)
@@ -273,6 +277,7 @@ def _fail_a_read(story: Story) -> None:
         (_end_before_the_seal, "4"),
         (_lower_a_dlsn, "9"),
         (_lower_a_time, "9"),
+        (_lose_a_partition_to_nobody, "10"),
         (_show_what_goes, "11"),
         (_show_two_values, "11"),
         (_answer_out_of_order, "13"),

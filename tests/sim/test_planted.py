@@ -32,6 +32,7 @@ _SEEDS_MAX = 40
         ("new-members-by-old-regions", 1),
         ("two-owners", 0),
         ("refusals-let-others-pass", 1),
+        ("leaves-before-the-give", 0),
         ("failed-owner-stays", 2),
         ("live-owner-deposed", 6),
         ("settled-by-file", 4),

@@ -10,6 +10,7 @@ import attrs
 
 from sim.laws.history import appends as laws_of_appends
 from sim.laws.history import deletion as laws_of_deletion
+from sim.laws.history import hand_overs as laws_of_hand_overs
 from sim.laws.history import reads as laws_of_reads
 from sim.world.history import Ending, History
 
@@ -40,6 +41,7 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
     ),
     "4": (laws_of_appends.sealed_takes_nothing, laws_of_reads.sealed_stays),
     "9": (laws_of_reads.list_order_is_append_order,),
+    "10": (laws_of_hand_overs.lost_means_anothers,),
     "11": (laws_of_reads.shown_stays,),
     "13": (
         laws_of_appends.real_time_orders,

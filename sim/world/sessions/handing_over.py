@@ -5,6 +5,7 @@ some of its own, or all, as a proxy that drains does. It takes up what it was gi
 never. Its own records have no numbers: what it is told about them must be true, too.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from random import Random
 
@@ -18,7 +19,8 @@ from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer, open_linger
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.partition_writer import PartitionWriter
-from geolog.protocol.stream_state import StreamName
+from geolog.protocol.ids import Epoch
+from geolog.protocol.stream_state import PartitionName, StreamName
 from sim.world.apps.new_records import NewRecords
 from sim.world.apps.tenure import Tenure
 from sim.world.calls import HAND_OVER, STREAM
@@ -208,7 +210,9 @@ class _GivingHouse(House):
             self.owned[number]: self._rng.sample(others, len(others))
             for number in (owned if is_all else some)
         }
+        epochs = {writer.name: writer.epoch for writer in wishes}
         self.owning.calls.begin(self.process, f"{HAND_OVER} {len(wishes)}")
+        begun_s = trio.current_time()
         with trio.move_on_after(self._rng.choice(_PATIENCE_S)):
             done = await self._opener.hand_over(wishes)
             words = (
@@ -219,3 +223,13 @@ class _GivingHouse(House):
             happened = self.owning.calls.history.happened
             happened.update({"handed-over"} if done.given else ())
             happened.update({"hand-over-left"} if done.left else ())
+            took_s = trio.current_time() - begun_s
+            if took_s < self._opener.config.close_timeout_s:  # Its blocks wait no longer.
+                await self._note_lost({name: epochs[name] for name in done.lost})
+
+    async def _note_lost(self, epochs: Mapping[PartitionName, Epoch]) -> None:
+        for name, epoch in epochs.items():
+            found = (await self._opener.upkeep.partitions.owners.read_latest(name)).record
+            self.owning.calls.history.lost_in_hand_overs.append(
+                (epoch, found.epoch, f"{self.process.key} lost {name} as it gave it away")
+            )
