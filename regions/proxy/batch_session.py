@@ -33,6 +33,7 @@ from geolog.protocol.owner_answers import (
     RepeatedRecords,
     Unknown,
 )
+from geolog.protocol.sent_batches import UNANSWERED_MAX
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.transport.message_socket import MessageSocket
 from geolog.wire.session.batch_checks import fault_of_batch
@@ -81,9 +82,6 @@ CHANNELS_MAX = 10_000
 
 _REQUESTS_MAX = 64
 """Requests of one session that are under way; more wait for their turn."""
-
-_UNANSWERED_MAX = 1024
-"""Batches of one channel without an answer."""
 
 Answer = Callable[[], Awaitable[BatchesFromProxy]]
 """Waits for what one answer needs, and makes it."""
@@ -382,7 +380,7 @@ class BatchSession:
             return None
         found.unanswered_bytes += size_bytes
         limit_bytes = self._host.config.credit_bytes + size_bytes
-        if found.unanswered_bytes > limit_bytes or len(found.answers) >= _UNANSWERED_MAX:
+        if found.unanswered_bytes > limit_bytes or len(found.answers) >= UNANSWERED_MAX:
             self._end_channel(
                 found,
                 OverCapacityError(

@@ -149,6 +149,11 @@ class HeldPartitions:
             taken_early_count=self._early.count,
         )
 
+    @property
+    def owners(self) -> list[PartitionWriter]:
+        """The writers of the partitions that it owns now."""
+        return [held.writer for held in self._held.values() if held.writer is not None]
+
     @asynccontextmanager
     async def use(
         self, stream: StreamRecord, number: int, *, avoid: Collection[str] = ()

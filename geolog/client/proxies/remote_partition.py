@@ -5,7 +5,7 @@ whenever it ends: at the proxy that the last one named, at another proxy of the 
 at one of another region. `SentBatches` decides which batches go again. Attempts are spread by
 a random back-off; after `patience_s` without a channel the partition fails, for good.
 
-Rules: PROTOCOL S23 and S29.
+Rules: PROTOCOL S23 and S30.
 """
 
 import random
@@ -162,15 +162,17 @@ class RemotePartition:
             told = told_of_record(failure, is_numbered=is_numbered)
             batch.finish(OwnerEnded(failure, told))
             return batch
-        number = self._sent.accept(batch, is_numbered=is_numbered)
-        if number is not None:
-            self._send(number, batch)
+        self._sent.accept(batch, is_numbered=is_numbered, size_bytes=sealed.length_bytes)
+        self._send_due()
         return batch
 
-    def _send(self, number: int, batch: RemoteBatch) -> None:
-        assert self._channel is not None
-        connection, channel = self._channel
-        connection.send_batch(SendBatch(channel.number, number, batch.terms, batch.sealed))
+    def _send_due(self) -> None:
+        """Send the batches that may be sent now."""
+        while (due := self._sent.next_to_send()) is not None:
+            assert self._channel is not None
+            connection, channel = self._channel
+            number, batch = due
+            connection.send_batch(SendBatch(channel.number, number, batch.terms, batch.sealed))
 
     def on_answers(self) -> None:
         """Take the answers that have come on the channel."""
@@ -180,6 +182,7 @@ class RemotePartition:
         answered = []
         while channel.answers:
             answered.append(self._finish(channel.answers.popleft()))
+        self._send_due()
         _tell(answered)
 
     def _finish(self, message: BatchPlaced | BatchCompared | BatchRefused) -> RemoteBatch:
@@ -225,8 +228,8 @@ class RemotePartition:
         if self._opened is None:
             self._opened = Opened(channel.told.transaction_id, channel.told.home_epoch)
         self._channel = connection, channel
-        for place, batch in enumerate(self._sent.on_opened()):
-            self._send(place, batch)
+        self._sent.on_opened(credit_bytes=channel.told.credit_bytes)
+        self._send_due()
         self._tell_channel()
 
     def _on_closed(self, channel: ProxyChannel) -> None:

@@ -3,9 +3,10 @@
 Theory of operation. The client opens channels, numbers them, and sends sealed batches on them.
 Each batch gets one answer on its channel, in order: where it is, that it was refused, or, if
 the log has its seqs already, the first place of each record. A channel has credit of its own:
-the client never has more bytes unanswered on it than the proxy allowed, so that the proxy need
-not stop reading, and a slow stream delays no other. A channel that cannot go on is closed by
-the proxy, with the reason and where to go; what was unanswered on it is then in doubt.
+the client never has more bytes unanswered on it than the proxy allowed, or one batch, so that
+the proxy need not stop reading, and a slow stream delays no other (PROTOCOL S30). A channel
+that cannot go on is closed by the proxy, with the reason and where to go; what was unanswered
+on it is then in doubt.
 """
 
 import attrs

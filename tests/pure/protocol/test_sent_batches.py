@@ -1,11 +1,19 @@
 """Batches over channels that come and go, against a naive log."""
 
+from typing import TypeVar
+
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.protocol.sent_batches import AnswerOutOfOrderError, SentBatches
+from geolog.protocol.sent_batches import (
+    UNANSWERED_MAX,
+    AnswerOutOfOrderError,
+    SentBatches,
+)
+
+T = TypeVar("T")
 
 
 @attrs.define
@@ -34,8 +42,13 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
-def test_no_batch_is_lost_repeated_or_out_of_order(steps: list[tuple[str, int]]) -> None:
+SIZE_BYTES = 10
+
+
+@given(STEPS, st.integers(0, 4))
+def test_no_batch_is_lost_repeated_or_out_of_order(
+    steps: list[tuple[str, int]], batches_of_credit: int
+) -> None:
     """Batches have even numbers if a named writer numbered them."""
     sent: SentBatches[int] = SentBatches()
     owner, wire = NaiveOwner(), list[int]()
@@ -46,13 +59,10 @@ def test_no_batch_is_lost_repeated_or_out_of_order(steps: list[tuple[str, int]])
         if step == "accept":
             batch = 2 * len(accepted) + (0 if argument else 1)
             accepted.append(batch)
-            number = sent.accept(batch, is_numbered=bool(argument))
-            assert (number is not None) == is_open
-            if number is not None:
-                assert number == len(wire)
-                wire.append(batch)
+            sent.accept(batch, is_numbered=bool(argument), size_bytes=SIZE_BYTES)
         elif step == "open" and not is_open:
-            wire, taken_count, answered_count, is_open = sent.on_opened(), 0, 0, True
+            sent.on_opened(credit_bytes=batches_of_credit * SIZE_BYTES)
+            wire, taken_count, answered_count, is_open = [], 0, 0, True
         elif step == "take" and is_open:
             for batch in wire[taken_count : taken_count + argument]:
                 owner.take(batch)
@@ -64,9 +74,15 @@ def test_no_batch_is_lost_repeated_or_out_of_order(steps: list[tuple[str, int]])
         elif step == "close" and is_open:
             unknown += sent.on_closed(taken_count if argument else None)
             is_open = False
+        send_all(sent, wire)
+        if is_open:
+            left_count = len(accepted) - len(answered) - len(unknown)
+            wire_count = len(wire) - answered_count
+            assert wire_count == min(left_count, max(1, batches_of_credit))
     if is_open:
         unknown += sent.on_closed()
-    for batch in sent.on_opened():
+    sent.on_opened(credit_bytes=1000 * SIZE_BYTES)
+    for batch in send_all(sent, []):
         owner.take(batch)
     answered += [sent.on_answer(number) for number in range(len(sent))]
 
@@ -78,22 +94,58 @@ def test_no_batch_is_lost_repeated_or_out_of_order(steps: list[tuple[str, int]])
     assert owner.log == sorted(owner.log)
 
 
+def send_all(sent: SentBatches[T], wire: list[T]) -> list[T]:
+    """Put all batches that may be sent now on the wire of the open channel."""
+    while (due := sent.next_to_send()) is not None:
+        number, batch = due
+        assert number == len(wire)
+        wire.append(batch)
+    return wire
+
+
 def test_a_batch_that_the_proxy_did_not_take_is_sent_again() -> None:
     sent: SentBatches[str] = SentBatches()
-    sent.on_opened()
+    sent.on_opened(credit_bytes=100)
     for batch in "abc":
-        sent.accept(batch, is_numbered=False)
+        sent.accept(batch, is_numbered=False, size_bytes=1)
+    assert send_all(sent, []) == ["a", "b", "c"]
     sent.on_answer(0)
 
     assert sent.on_closed(taken_count=2) == ["b"]
-    assert sent.on_opened() == ["c"]
+    sent.on_opened(credit_bytes=100)
+    assert send_all(sent, []) == ["c"]
+
+
+def test_a_batch_that_was_never_sent_is_not_in_doubt() -> None:
+    sent: SentBatches[str] = SentBatches()
+    sent.on_opened(credit_bytes=1)
+    for batch in "ab":
+        sent.accept(batch, is_numbered=False, size_bytes=1)
+    assert send_all(sent, []) == ["a"]
+
+    assert sent.on_closed() == ["a"]
+    sent.on_opened(credit_bytes=1)
+    assert send_all(sent, []) == ["b"]
+
+
+def test_few_batches_wait_for_answers_whatever_their_sizes() -> None:
+    sent: SentBatches[int] = SentBatches()
+    sent.on_opened(credit_bytes=1 << 30)
+    for batch in range(UNANSWERED_MAX + 1):
+        sent.accept(batch, is_numbered=False, size_bytes=1)
+    wire = send_all(sent, [])
+    assert len(wire) == UNANSWERED_MAX
+
+    sent.on_answer(0)
+    assert send_all(sent, wire)[-1] == UNANSWERED_MAX
 
 
 def test_an_answer_out_of_order_is_refused() -> None:
     sent: SentBatches[str] = SentBatches()
-    sent.on_opened()
-    sent.accept("a", is_numbered=False)
-    sent.accept("b", is_numbered=False)
+    sent.on_opened(credit_bytes=100)
+    sent.accept("a", is_numbered=False, size_bytes=1)
+    sent.accept("b", is_numbered=False, size_bytes=1)
+    assert send_all(sent, []) == ["a", "b"]
 
     with pytest.raises(AnswerOutOfOrderError, match="batch 1 was answered"):
         sent.on_answer(1)
@@ -101,7 +153,7 @@ def test_an_answer_out_of_order_is_refused() -> None:
 
 def test_giving_up_returns_everything_without_an_answer() -> None:
     sent: SentBatches[str] = SentBatches()
-    sent.accept("a", is_numbered=True)
+    sent.accept("a", is_numbered=True, size_bytes=1)
 
     assert sent.give_up() == ["a"]
     assert len(sent) == 0

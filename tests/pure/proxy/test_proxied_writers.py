@@ -58,6 +58,24 @@ async def test_many_records_in_flight_come_in_order(autojump_clock: MockClock) -
     assert read == values
 
 
+async def test_a_writer_stays_within_the_credit_of_its_channel(
+    autojump_clock: MockClock,
+) -> None:
+    """A channel that is sent more than its credit is closed, and its records are in doubt."""
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", credit_bytes=1_000) as proxy,
+        world.cluster.open_client("us-east", host="one", via="proxy") as log,
+        log.open_writer(STREAM, batch_bytes=400) as writer,
+    ):
+        pendings = [writer.append_nowait(value) for value in numbered(500)]
+        receipts = [await one.wait() for one in pendings]
+        opened = proxy.held.owners[0].epoch
+
+    assert [one.sequence for one in receipts] == list(range(500))
+    assert {one.epoch for one in receipts} == {opened}
+
+
 async def test_a_writer_goes_directly_while_no_proxy_is_up_unless_told_otherwise(
     autojump_clock: MockClock,
 ) -> None:
@@ -200,6 +218,25 @@ async def test_a_named_writer_loses_nothing_and_repeats_nothing_when_the_owner_i
         nursery.cancel_scope.cancel(reason="the test is over")
 
     assert read == values
+
+
+async def test_a_flush_tells_that_posted_records_may_be_lost(autojump_clock: MockClock) -> None:
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        async with (
+            world.cluster.open_client("us-east", host="one", via="proxy") as log,
+            log.open_writer(STREAM) as writer,
+        ):
+            await writer.append(b"known")
+            await writer.post(b"in flight")
+            await trio.testing.wait_all_tasks_blocked()
+            await nursery.start(RunningProxy(world.cluster, "proxy-2", "eu-west").run)
+            await first.kill()
+            with pytest.raises(geolog.OutcomeUnknownError):
+                await writer.flush()
+            await writer.append(b"later")
+            await writer.flush()
+        nursery.cancel_scope.cancel(reason="the test is over")
 
 
 async def test_a_nameless_writer_is_told_what_is_unknown_when_the_owner_is_killed(
