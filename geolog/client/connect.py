@@ -27,7 +27,9 @@ from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper, parse_servers
 from geolog.partition.shown_owners import open_shown_owners
 from geolog.transport.gateway import gateway_of, transport_through
+from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address, Transport
+from geolog.transport.websocket import WebSockets
 from topology.errors import InvalidArgumentError
 
 
@@ -46,11 +48,13 @@ async def open_log(
     metadata_regions: tuple[str, ...] | None = None,
     via: Via | None = "direct",
     proxies: Sequence[Address] = (),
+    messages: MessageTransport | None = None,
 ) -> AsyncIterator[Log]:
     """Open a log over given seams, for the length of the block.
 
     ask_reach: asks the servers of the metadata store how they are. metadata_regions: the region
-    of each of them. None: not known. proxies: write proxies to ask before others.
+    of each of them. None: not known. proxies: write proxies to ask before others. messages:
+    carries sessions with them; WebSockets over the transport if None.
     """
     config = config or LogConfig()
     paths = ClusterPaths(cluster)
@@ -78,7 +82,9 @@ async def open_log(
             ask_reach=ask_reach,
             metadata_regions=metadata_regions,
             proxies=Proxies(
-                ProxyConnections(transport, nursery), ProxyRoutes(directory, rng), via
+                ProxyConnections(messages or WebSockets(transport), nursery),
+                ProxyRoutes(directory, rng),
+                via,
             ),
         )
         try:

@@ -22,6 +22,7 @@ from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.protocol.stream_state import StreamName, parse_target
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
+from geolog.transport.websocket import WebSockets
 from topology.errors import (
     GeologError,
     InvalidArgumentError,
@@ -180,7 +181,7 @@ async def open_proxied_log(
         log = ProxiedLog(
             cluster=cluster,
             region=region,
-            proxies=Proxies(ProxyConnections(transport, nursery), routes, "proxy"),
+            proxies=Proxies(ProxyConnections(WebSockets(transport), nursery), routes, "proxy"),
             transport=transport,
             rng=rng,
             now_us=now_us,

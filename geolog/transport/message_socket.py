@@ -1,11 +1,13 @@
-"""The seam below sessions with proxies: a connection that carries whole messages.
+"""The seam below sessions with proxies: connections that carry whole messages.
 
-The real one is a WebSocket (`websocket`). A message is text or bytes.
+The real ones are WebSockets (`websocket`). A message is text or bytes.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from geolog.transport.seam import ConnectionFailedError
+from geolog.transport.seam import Address, ByteStream, ConnectionFailedError
 
 
 class SocketClosedError(ConnectionFailedError):
@@ -21,6 +23,11 @@ class SocketClosedError(ConnectionFailedError):
 class MessageSocket(Protocol):
     """A connection that carries whole messages, in order, both ways."""
 
+    @property
+    def subprotocol(self) -> str | None:
+        """The subprotocol that the server chose."""
+        ...
+
     async def receive(self) -> str | bytes:
         """The next message. SocketClosedError."""
         ...
@@ -30,9 +37,47 @@ class MessageSocket(Protocol):
         ...
 
     async def ping(self) -> None:
-        """Wait until the other side has answered a ping. SocketClosedError."""
+        """Wait until the other side has answered a ping. SocketClosedError.
+
+        Another task must receive meanwhile.
+        """
         ...
 
     async def close(self, close_code: int, reason: str = "") -> None:
         """Say why, and close; later calls do nothing."""
+        ...
+
+
+class MessageTransport(Protocol):
+    """Opens such connections, and serves them."""
+
+    def open(
+        self,
+        address: Address,
+        target: str,
+        *,
+        subprotocols: Sequence[str],
+        message_bytes_max: int,
+    ) -> AbstractAsyncContextManager[MessageSocket]:
+        """Connect to a server, for the length of the block.
+
+        target: path and query. ConnectionFailedError if there is no connection, or the server
+        refuses it.
+        """
+        ...
+
+    async def serve(
+        self,
+        stream: ByteStream,
+        choose: Callable[[Sequence[str]], str | None],
+        handle: Callable[[MessageSocket, str], Awaitable[None]],
+        *,
+        refusal: str,
+        message_bytes_max: int,
+    ) -> None:
+        """Serve one accepted connection until it or `handle` ends.
+
+        choose: picks a subprotocol from those offered; None refuses the connection, with the
+        text `refusal`. handle: gets the socket, and the request's path and query.
+        """
         ...

@@ -6,14 +6,15 @@ that TCP holds the other side back. A message above the limit closes the connect
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import cast
 
+import attrs
 import trio
 import trio_websocket
 
 from geolog.background import open_background
-from geolog.transport.message_socket import SocketClosedError
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
 
 HANDSHAKE_S = 10.0
@@ -237,3 +238,41 @@ async def _accepted(
         trio.TooSlowError,
     ):
         return None
+
+
+@attrs.frozen
+class WebSockets:
+    """`MessageTransport` over connections of a transport."""
+
+    transport: Transport
+
+    def open(
+        self,
+        address: Address,
+        target: str,
+        *,
+        subprotocols: Sequence[str],
+        message_bytes_max: int,
+    ) -> AbstractAsyncContextManager[WebSocket]:
+        """Connect to a server, for the length of the block."""
+        return open_websocket(
+            self.transport,
+            address,
+            target,
+            subprotocols=subprotocols,
+            message_bytes_max=message_bytes_max,
+        )
+
+    async def serve(
+        self,
+        stream: ByteStream,
+        choose: Callable[[Sequence[str]], str | None],
+        handle: Callable[[MessageSocket, str], Awaitable[None]],
+        *,
+        refusal: str,
+        message_bytes_max: int,
+    ) -> None:
+        """Serve one accepted connection until it or `handle` ends."""
+        await serve_websocket(
+            stream, choose, handle, refusal=refusal, message_bytes_max=message_bytes_max
+        )

@@ -11,9 +11,12 @@ from typing import assert_never
 
 import trio
 
-from geolog.transport.message_socket import SocketClosedError
+from geolog.transport.message_socket import (
+    MessageSocket,
+    MessageTransport,
+    SocketClosedError,
+)
 from geolog.transport.seam import ByteStream, Listener
-from geolog.transport.websocket import WebSocket, serve_websocket
 from geolog.wire.session.batches import SUBPROTOCOL_BATCHES
 from geolog.wire.session.codes import close_code
 from geolog.wire.session.frames import FRAME_CODECS, JSON_FRAMES, FrameCodec
@@ -46,8 +49,15 @@ _TURNED_AWAY_MAX = 64
 class Endpoint:
     """Serves sessions. `run` takes connections until it is cancelled."""
 
-    def __init__(self, listener: Listener, host: SessionHost, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        messages: MessageTransport,
+        host: SessionHost,
+        nursery: trio.Nursery,
+    ) -> None:
         self._listener = listener
+        self._messages = messages
         self._host = host
         self._nursery = nursery
         self._room = trio.CapacityLimiter(host.config.connections_max + _TURNED_AWAY_MAX)
@@ -82,7 +92,7 @@ class Endpoint:
     async def _serve(self, stream: ByteStream, token: object) -> None:
         self._sessions_count += 1
         try:
-            await serve_websocket(
+            await self._messages.serve(
                 stream,
                 _choose,
                 self._handle,
@@ -97,7 +107,7 @@ class Endpoint:
             self._sessions_count -= 1
             self._idle.set()
 
-    async def _handle(self, socket: WebSocket, target: str) -> None:
+    async def _handle(self, socket: MessageSocket, target: str) -> None:
         """Serve one session; tell the client of the error that ends it, and close.
 
         Several tasks of a session may meet the end of its connection, or different errors.
@@ -133,7 +143,7 @@ class Endpoint:
             exc_info=errors,
         )
 
-    async def _run_session(self, socket: WebSocket, target: str) -> None:
+    async def _run_session(self, socket: MessageSocket, target: str) -> None:
         path = parse_path(target)
         if self._sessions_count > self._host.config.connections_max:
             raise OverCapacityError(
@@ -155,13 +165,13 @@ class Endpoint:
             case _:
                 assert_never(path)
 
-    async def _run_append(self, socket: WebSocket, path: AppendPath) -> None:
+    async def _run_append(self, socket: MessageSocket, path: AppendPath) -> None:
         async with open_target(self._host, path) as target:
             codec = _codec_of(socket)
             await AppendSession(socket, codec, self._host, target, path.writer).run()
 
 
-def _codec_of(socket: WebSocket) -> FrameCodec:
+def _codec_of(socket: MessageSocket) -> FrameCodec:
     """The encoding of the session's messages; a session of batches is told errors as JSON."""
     return FRAME_CODECS.get(socket.subprotocol or "", JSON_FRAMES)
 

@@ -16,9 +16,11 @@ import trio
 from geolog.background import open_background
 from geolog.metadata.proxies import ProxyRecord, list_live_proxies
 from geolog.metadata.seam import Metadata
-from geolog.transport.message_socket import SocketClosedError
-from geolog.transport.seam import Transport
-from geolog.transport.websocket import WebSocket, open_websocket
+from geolog.transport.message_socket import (
+    MessageSocket,
+    MessageTransport,
+    SocketClosedError,
+)
 from geolog.wire.limits import FRAME_BYTES_MAX
 from geolog.wire.session.batches import SUBPROTOCOL_BATCHES, decode_from_proxy
 from geolog.wire.session.channel_messages import SessionGoaway
@@ -59,12 +61,12 @@ class Peers:
     """The other proxies. `run` watches them."""
 
     def __init__(
-        self, *, metadata: Metadata, cluster: str, transport: Transport, here: str
+        self, *, metadata: Metadata, cluster: str, messages: MessageTransport, here: str
     ) -> None:
         """`here`: this proxy's name in owner records."""
         self._metadata = metadata
         self._cluster = cluster
-        self._transport = transport
+        self._messages = messages
         self._here = here
         self._peers: dict[str, _Peer] = {}
 
@@ -123,8 +125,7 @@ class Peers:
     async def _listen(self, peer: _Peer) -> float:
         """Stay connected as long as possible; return how long to pause then."""
         try:
-            async with open_websocket(
-                self._transport,
+            async with self._messages.open(
                 peer.record.address,
                 SESSION_PATH,
                 subprotocols=(SUBPROTOCOL_BATCHES,),
@@ -138,7 +139,7 @@ class Peers:
         peer.note(PeerEvidence())
         return _LEFT_S
 
-    async def _wait_farewell(self, peer: _Peer, socket: WebSocket) -> None:
+    async def _wait_farewell(self, peer: _Peer, socket: MessageSocket) -> None:
         async with open_background() as nursery:
             nursery.start_soon(partial(self._ping, peer, socket))
             while True:
@@ -148,7 +149,7 @@ class Peers:
                 ):
                     return
 
-    async def _ping(self, peer: _Peer, socket: WebSocket) -> None:
+    async def _ping(self, peer: _Peer, socket: MessageSocket) -> None:
         with suppress(SocketClosedError):  # The task that receives meets it, too.
             while True:
                 next_s = trio.current_time() + BEAT_S

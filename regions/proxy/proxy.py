@@ -10,9 +10,12 @@ import trio
 
 from geolog.background import open_background
 from geolog.client.connect import open_log
+from geolog.client.log import LogConfig
 from geolog.metadata.proxies import ProxyRecord, owner_name
 from geolog.metadata.seam import Metadata
+from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address, Listener, Transport
+from geolog.transport.websocket import WebSockets
 from regions.proxy.balance import Balance
 from regions.proxy.config import ProxyConfig
 from regions.proxy.early_takeovers import EarlyTakeovers
@@ -50,9 +53,13 @@ class ProxySeams:
 
     metadata: Metadata
     transport: Transport
+    messages: MessageTransport
+    """Carries sessions with clients and other proxies."""
     cluster: str
     rng: random.Random
     now_us: Callable[[], int]
+    log_config: LogConfig | None
+    """Settings of the partitions that it owns; None: the defaults."""
 
 
 @asynccontextmanager
@@ -64,14 +71,24 @@ async def open_write_proxy(
     cluster: str,
     rng: random.Random,
     now_us: Callable[[], int],
+    messages: MessageTransport | None = None,
+    log_config: LogConfig | None = None,
 ) -> AsyncIterator[WriteProxy]:
     """Serve while the block lasts.
+
+    messages: carries sessions; WebSockets over the transport if None.
 
     When it ends, also by cancellation, sessions get the answers that are due, clients are sent
     away, and the ledgers of all partitions are closed.
     """
     seams = ProxySeams(
-        metadata=metadata, transport=transport, cluster=cluster, rng=rng, now_us=now_us
+        metadata=metadata,
+        transport=transport,
+        messages=messages or WebSockets(transport),
+        cluster=cluster,
+        rng=rng,
+        now_us=now_us,
+        log_config=log_config,
     )
     to_end = trio.Event()
     async with open_background() as nursery:
@@ -146,13 +163,15 @@ async def _serve_at(
             who=who,
             rng=seams.rng,
             now_us=seams.now_us,
+            config=seams.log_config,
             via="proxy",
+            messages=seams.messages,
         ) as log,
         open_background() as partitions,
         open_background() as nursery,
     ):
         peers = Peers(
-            metadata=seams.metadata, cluster=seams.cluster, transport=seams.transport, here=who
+            metadata=seams.metadata, cluster=seams.cluster, messages=seams.messages, here=who
         )
         early = EarlyTakeovers(
             seams.metadata,
@@ -179,7 +198,7 @@ async def _serve_at(
             now_us=seams.now_us,
             in_flight=InFlightBytes(config.in_flight_bytes_max),
         )
-        endpoint = Endpoint(listeners.websocket, host, nursery)
+        endpoint = Endpoint(listeners.websocket, seams.messages, host, nursery)
         nursery.start_soon(registration.run)
         nursery.start_soon(endpoint.run)
         nursery.start_soon(held.run_release)

@@ -28,7 +28,7 @@ from sim.world.process import Life, Process
 from sim.world.seams import CLUSTER
 from sim.world.trace import Trace
 from sim.world.truth import Truth
-from sim.world.waiting import clients, run_client, wait_end
+from sim.world.waiting import clients, proxies, run_client, wait_end
 from sim.world.world import World, open_world
 
 _FOUNDING_S = 30.0
@@ -160,6 +160,7 @@ class _Run:
                 chance(self.seed, "workload"),
                 Truth(world.store).trim_of,
                 chance(self.seed, "repeats"),
+                is_proxied=self.options.shape.proxies_count > 0,
             ),
             self.options,
         )
@@ -279,11 +280,21 @@ class _Run:
         with trio.move_on_after(grace_s):
             await appended.wait()
             await wait_end(world, clients)
+            await self._drain_proxies(world)
             return
         if not appended.is_set():
             self.breaches.add("24", f"no append succeeded within {grace_s:g} s of calm")
         for host in clients(world):
             self.breaches.add("24", f"{host} still waits after {grace_s:g} s of calm")
+
+    async def _drain_proxies(self, world: World) -> None:
+        """Law 24: proxies that drain end; and none of their sessions met a bug."""
+        world.drain_proxies()
+        await wait_end(world, proxies)
+        for proxy in world.proxies.values():
+            for endpoint in proxy.endpoints:
+                if endpoint.bugs_count:
+                    self.breaches.add("crash", f"a session of {proxy.host} met a bug")
 
 
 async def _wait_nodes(world: World) -> None:

@@ -31,6 +31,8 @@ class Calls:
     """The true start of a partition now."""
     repeats_rng: Random
     """Decides when writers repeat acknowledged records."""
+    is_proxied: bool = False
+    """Whether writers append through write proxies."""
     quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
     let_go: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when applications leave the blocks of failed writers."""

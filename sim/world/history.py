@@ -54,7 +54,7 @@ class Append:
     provisional: Place | None = None
     """The position reported while it was in memory only."""
     answered_by: str = ""
-    """The process that got the OK."""
+    """The owner that said OK."""
     seq: int | None = None
     """The writer's own number for it, if it numbers records: then it is resent until
     answered."""

@@ -22,6 +22,8 @@ class WorldShape:
     """Processes that append; if there are several, they take the stream from each other."""
     readers_count: int
     """Processes that read and follow."""
+    proxies_count: int = 0
+    """Write proxies, in the first two regions; if there are any, writers use them."""
 
     @property
     def regions(self) -> tuple[str, ...]:

@@ -23,10 +23,15 @@ async def wait_end(world: World, those: Callable[[World], list[str]]) -> None:
 
 def clients(world: World) -> list[str]:
     """Clients that must end soon when all is well."""
-    others = {*world.nodes, *operators(world)}
+    others = {*world.nodes, *operators(world), *proxies(world)}
     return [host for host in sorted(world.processes) if host not in others]
 
 
 def operators(world: World) -> list[str]:
     """Operators, which may still have bytes to copy."""
     return [host for host in sorted(world.processes) if host.startswith(OPERATOR)]
+
+
+def proxies(world: World) -> list[str]:
+    """Write proxies, which serve until they are drained."""
+    return [host for host in sorted(world.processes) if host in world.proxies]

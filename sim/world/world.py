@@ -17,7 +17,9 @@ from geolog.catalog.partition_config import PartitionConfig
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
 from geolog.protocol.ids import InstanceId
+from regions.proxy.proxy import open_write_proxy
 from regions.storage.node import StorageNode, open_storage_node
+from sim.fakes.memory_messages import MemoryMessages
 from sim.fakes.memory_metadata import MemoryStore, open_memory_store
 from sim.fakes.memory_transport import MemoryNetwork
 from sim.scheduling import RunQueue, enter_process
@@ -27,6 +29,7 @@ from sim.world.network import WorldLinks
 from sim.world.node import WorldNode, bays, storage_config
 from sim.world.options import Options
 from sim.world.process import Life, Process
+from sim.world.proxy import WorldProxy
 from sim.world.seams import CLUSTER, Seams
 from sim.world.trace import Trace
 
@@ -67,6 +70,7 @@ class World:
             metadata_rng=self._metadata_rng,
         )
         self.nodes: dict[str, WorldNode] = {}
+        self.proxies: dict[str, WorldProxy] = {}
         self.processes: dict[str, Process] = {}
         """Live processes, by host."""
         self.cores: dict[str, StorageNode] = {}
@@ -124,10 +128,26 @@ class World:
         process.is_restarted = is_restarted
         return process
 
+    def add_proxy(self, host: str, region: str) -> None:
+        """Add a place for a write proxy, and start its process."""
+        self.links.region_of[host] = region
+        self.proxies[host] = WorldProxy(host, region)
+        self.start_proxy(host)
+
+    def start_proxy(self, host: str) -> Process:
+        """Start a proxy's process; it needs a while until it serves."""
+        proxy = self.proxies[host]
+        proxy.to_drain = trio.Event()
+        return self._start(
+            host, proxy.region, lambda process: self._run_proxy(proxy, process, proxy.to_drain)
+        )
+
     def restart(self, host: str) -> Process:
         """Restart the process of a host that has none."""
         if host in self.nodes:
             return self.start_node(host)
+        if host in self.proxies:
+            return self.start_proxy(host)
         return self.start_client(host, self.links.region_of[host], self._client_mains[host])
 
     def _start(
@@ -217,7 +237,9 @@ class World:
         if process.host in self.nodes:
             # Writes that no sync confirmed may be there or not, above all after a failed sync.
             self._take_disks(self.nodes[process.host], power_loss=True)
-        if process.is_restarted and process.error is not None:
+        proxy = self.proxies.get(process.host)
+        has_left = proxy is not None and proxy.is_wanted
+        if process.is_restarted and (process.error is not None or has_left):
             self._nursery.start_soon(self._restart_later, process.host, name="supervisor")
         process.ended.set()
 
@@ -258,11 +280,40 @@ class World:
                 rng=rng,
                 config=self._log_config,
                 now_us=lambda: self.seams.now_us(process.host),
+                via="proxy" if self.proxies else "direct",
+                messages=MemoryMessages(self.network.transport(process.host)),
             ) as log,
         ):
             await main(process, log)
 
+    async def _run_proxy(
+        self, proxy: WorldProxy, process: Process, to_drain: trio.Event
+    ) -> None:
+        transport = self.network.transport(proxy.host)
+        async with (
+            self.seams.open_session(process) as metadata,
+            open_write_proxy(
+                proxy.config(self.options.knobs),
+                metadata=metadata,
+                transport=transport,
+                messages=MemoryMessages(transport),
+                cluster=CLUSTER,
+                rng=chance(self._seed, process.key),
+                now_us=lambda: self.seams.now_us(proxy.host),
+                log_config=self._log_config,
+            ) as serving,
+        ):
+            proxy.endpoints.append(serving.endpoint)
+            proxy.held = serving.held
+            await to_drain.wait()
+
     # Ending the world.
+
+    def drain_proxies(self) -> None:
+        """End all proxies in good order, for good."""
+        for proxy in self.proxies.values():
+            proxy.is_wanted = False
+            proxy.to_drain.set()
 
     def end(self) -> None:
         """Close the trace and let all processes unwind; the history is over."""

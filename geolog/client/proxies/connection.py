@@ -20,9 +20,12 @@ from geolog.background import open_background
 from geolog.partition.batch_admission import FenceRefusedError
 from geolog.partition.batch_sink import AnswerListener
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
-from geolog.transport.seam import Address, ConnectionFailedError, Transport
-from geolog.transport.websocket import open_websocket
+from geolog.transport.message_socket import (
+    MessageSocket,
+    MessageTransport,
+    SocketClosedError,
+)
+from geolog.transport.seam import Address, ConnectionFailedError
 from geolog.wire.limits import FRAME_BYTES_MAX
 from geolog.wire.session.batches import (
     SUBPROTOCOL_BATCHES,
@@ -273,11 +276,10 @@ class ProxyConnection:
 
 @asynccontextmanager
 async def open_proxy_connection(
-    transport: Transport, address: Address
+    messages: MessageTransport, address: Address
 ) -> AsyncIterator[ProxyConnection]:
     """Connect to a proxy, for the length of the block; `run` must run meanwhile."""
-    async with open_websocket(
-        transport,
+    async with messages.open(
         address,
         SESSION_PATH,
         subprotocols=(SUBPROTOCOL_BATCHES,),
@@ -289,8 +291,8 @@ async def open_proxy_connection(
 class ProxyConnections:
     """Connections of this process, one to each proxy; opened when first needed."""
 
-    def __init__(self, transport: Transport, nursery: trio.Nursery) -> None:
-        self._transport = transport
+    def __init__(self, messages: MessageTransport, nursery: trio.Nursery) -> None:
+        self._messages = messages
         self._nursery = nursery
         self._connections: dict[Address, ProxyConnection] = {}
         self._opening: dict[Address, trio.Lock] = {}
@@ -319,7 +321,7 @@ class ProxyConnections:
     ) -> None:
         kept: ProxyConnection | None = None
         try:
-            async with open_proxy_connection(self._transport, address) as connection:
+            async with open_proxy_connection(self._messages, address) as connection:
                 kept = self._connections[address] = connection
                 task_status.started(connection)
                 await connection.run()

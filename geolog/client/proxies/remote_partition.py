@@ -5,7 +5,7 @@ whenever it ends: at the proxy that the last one named, at another proxy of the 
 at one of another region. `SentBatches` decides which batches go again. Attempts are spread by
 a random back-off; after `patience_s` without a channel the partition fails, for good.
 
-Rules: PROTOCOL S23 and S30.
+Rules: PROTOCOL S23, S29 and S30.
 """
 
 import random

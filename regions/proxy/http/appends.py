@@ -59,6 +59,11 @@ class LineSocket:
     def __repr__(self) -> str:
         return f"LineSocket({len(self.answers)} of {len(self._lines)} lines answered)"
 
+    @property
+    def subprotocol(self) -> str | None:
+        """None: lines are JSON."""
+        return None
+
     async def receive(self) -> str:
         """The next line; SocketClosedError once all are answered."""
         if self._closed is None and self.taken_count < len(self._lines):

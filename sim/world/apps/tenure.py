@@ -213,11 +213,17 @@ class Tenure:
         if not self.calls.is_heard(self.process):
             return
         append.partition, append.sequence = receipt.partition, receipt.sequence
-        append.dlsn, append.answered_by = receipt.dlsn, self.process.key
+        append.dlsn, append.answered_by = receipt.dlsn, self._owner_of(receipt)
         append.is_duplicate = receipt.duplicate
         self.calls.note_trims(append)
         self.records.on_answered(append, self.process.host)
         self._end(append, "acknowledged", f"{receipt.sequence} {receipt.dlsn}")
+
+    def _owner_of(self, receipt: geolog.Receipt) -> str:
+        """The owner that answered: this process, or a proxy, which its epoch tells."""
+        if self.calls.is_proxied:
+            return f"the owner of epoch {receipt.epoch}"
+        return self.process.key
 
     def _fail(self, append: Append, error: geolog.GeologError) -> geolog.GeologError | None:
         """Note the outcome of an append; return the error that ends the round, if any."""

@@ -12,10 +12,13 @@ from sim.world.apps.short_lived import ShortLived
 from sim.world.apps.tending import Tending
 from sim.world.calls import Calls
 from sim.world.options import Options
+from sim.world.proxy import PROXY
 from sim.world.sessions.handing_over import HandingOver
 from sim.world.sessions.owning import OwnerPlaces, Owning
 from sim.world.sessions.twins import Twins
 from sim.world.world import ClientMain, World
+
+_PROXY_REGIONS = 2
 
 
 @attrs.define(eq=False)
@@ -41,6 +44,9 @@ class Workload:
     def start(self, world: World) -> None:
         """Start all client processes."""
         shape = world.options.shape
+        near = shape.regions[:_PROXY_REGIONS]
+        for number in range(shape.proxies_count):
+            world.add_proxy(f"{PROXY}{number + 1}", near[number % len(near)])
         append_for_ever = self.appending.append_for_ever
         if self.calls.stream.owners_apart:
             append_for_ever = Twins(

@@ -13,6 +13,7 @@ from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
 from sim.world.draws.disk_draws import CREATED, UNREADABLE, draw_damage, draw_disks
 from sim.world.draws.hand_over_draws import HAND_OVER, draw_hand_overs
 from sim.world.draws.owner_draws import LOST_EARLY, draw_owners
+from sim.world.draws.proxy_draws import DRAIN, draw_proxies
 from sim.world.draws.session_draws import STRUCK_WITH_SESSIONS, draw_sessions, draw_twins
 from sim.world.draws.special_worlds import (
     RARE,
@@ -50,7 +51,7 @@ _REPEATING_SHARE = 0.5
 _REPEATS_SHARE = 0.3
 
 _ONLY_IN_SPECIAL_WORLDS = (
-    frozenset({CREATED, LOST_EARLY, FAR, STORE_CLOCK, UNREADABLE, HAND_OVER})
+    frozenset({CREATED, DRAIN, LOST_EARLY, FAR, STORE_CLOCK, UNREADABLE, HAND_OVER})
     | STRUCK_WITH_SESSIONS
 )
 """Faults that strike only in the worlds made for them."""
@@ -92,8 +93,9 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     made = draw_clocks(made, draws)
     made = draw_exchange(made, draws)
     made = draw_damage(made, draws)
-    made = draw_twins(made, draws) if made == drawn else made
-    return draw_hand_overs(made, draws) if made == drawn else made
+    for draw in (draw_twins, draw_hand_overs, draw_proxies):
+        made = draw(made, draws) if made == drawn else made
+    return made
 
 
 def draw_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:

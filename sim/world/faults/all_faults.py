@@ -11,6 +11,7 @@ from random import Random
 
 import trio
 
+from sim.world.draws.proxy_draws import DRAIN
 from sim.world.draws.session_draws import LEADER_DEPOSED, SESSION_BEHIND
 from sim.world.faults import disks as fault_disks
 from sim.world.faults import links as fault_links
@@ -75,6 +76,7 @@ FAULTS: dict[str, Fault | Ambush] = {
     "power-loss-region": fault_processes.power_loss_region,
     "power-loss-all": fault_processes.power_loss_all,
     "kill-client": fault_processes.kill_client,
+    DRAIN: fault_processes.drain_proxy,
     "pause-process": fault_processes.pause_process,
     "zombie-writer": fault_processes.zombie_writer,
     "cut-writer": fault_links.cut_writer,

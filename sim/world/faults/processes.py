@@ -59,6 +59,20 @@ def kill_client(world: World, rng: Random) -> Iterator[str | None]:
 
 
 @contextmanager
+def drain_proxy(world: World, rng: Random) -> Iterator[str | None]:
+    """A write proxy drains: it hands its partitions to others, ends, and is restarted."""
+    serving = [
+        host
+        for host in sorted(world.processes)
+        if host in world.proxies and not world.proxies[host].to_drain.is_set()
+    ]
+    host = one_of(rng, serving)
+    if host is not None:
+        world.proxies[host].to_drain.set()
+    yield host
+
+
+@contextmanager
 def pause_process(world: World, rng: Random) -> Iterator[str | None]:
     """A process is paused for a while, then goes on unaware."""
     running = [one for one in processes(world) if one.life is Life.RUNNING]

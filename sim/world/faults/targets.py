@@ -9,6 +9,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ledger_state import LedgerRecord
 from sim.world.node import Bay
 from sim.world.process import Life, Process
+from sim.world.proxy import PROXY
 from sim.world.seams import CLUSTER
 from sim.world.world import World
 
@@ -42,8 +43,9 @@ def clients_alive(world: World) -> list[str]:
 
 
 def writers_alive(world: World) -> list[Process]:
-    """Writers with a live process."""
-    return [one for one in processes(world) if one.host.startswith("writer-")]
+    """Owners with a live process: writers, or the proxies that write for them."""
+    kind = PROXY if world.proxies else "writer-"
+    return [one for one in processes(world) if one.host.startswith(kind)]
 
 
 def one_of(rng: Random, hosts: list[str]) -> str | None:
