@@ -39,6 +39,7 @@ from sim.planted.metadata_bugs import METADATA_BUGS
 from sim.planted.owner_bugs import OWNER_BUGS
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
+from sim.planted.proxy_bugs import PROXY_BUGS
 from sim.planted.session_bugs import SESSION_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
 from sim.planted.upkeep_bugs import UPKEEP_BUGS
@@ -249,6 +250,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **DAMAGE_BUGS,
     **DIRECTORY_BUGS,
     **HAND_OVER_BUGS,
+    **PROXY_BUGS,
     **METADATA_BUGS,
     **OWNER_BUGS,
     **SESSION_BUGS,

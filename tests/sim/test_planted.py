@@ -37,6 +37,10 @@ _SEEDS_MAX = 40
         ("live-owner-deposed", 6),
         ("settled-by-file", 4),
         ("unreadable-as-end", 20),
+        ("redirect-loses-batch", 3),
+        ("retry-without-seq", 9),
+        ("unknown-at-goaway-as-refused", 17),
+        ("answered-before-owner", 0),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:
