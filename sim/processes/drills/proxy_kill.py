@@ -74,7 +74,7 @@ async def proxy_kill(
         passed=not problems,
         problems=problems,
         counts={"faults": options.times, **judged.counts},
-        figures=(_drain_figures if is_drain else _outage_figures)(drill) | judged.figures,
+        figures=judged.figures | (_drain_figures if is_drain else _outage_figures)(drill),
         rounds=drill.rounds,
         seed=options.seed,
         regions=judged.regions,
@@ -138,4 +138,5 @@ def _drain_figures(drill: ProxiedDrill) -> dict[str, float]:
         "pause_s_median": statistics.median(pauses_s),
         "pause_s_p99": percentile(pauses_s, 0.99),
         "pause_s_max": max(pauses_s),
+        "rto_s": max(pauses_s),
     }
