@@ -126,7 +126,7 @@ class RemotePartition:
 
     async def wait_opened(self) -> None:
         """Wait until a channel is open. Raises the failure instead, if there is one."""
-        while self._channel is None:
+        while self._channel is None or self._channel[1].over.is_set():
             if self._failure is not None:
                 raise self._failure
             await self._channel_changed.wait()

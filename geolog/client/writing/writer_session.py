@@ -110,8 +110,7 @@ class _Opening:
             case ReadPartitionCount():
                 return self.core.on_partition_count(await self._count())
             case AskWriter(partition):
-                standing = await self._sink(partition).hello(self._writer_id, None)
-                return self.core.on_asked(partition, standing.epoch)
+                return await self._ask(partition)
             case FenceWriter():
                 return await self._fence(effect)
             case RestBeforeOpening(rest_s):
@@ -134,6 +133,13 @@ class _Opening:
             self._is_counted = False
             return len(self._sinks)
         return await self._count_partitions()
+
+    async def _ask(self, partition: int) -> _Effects:
+        try:
+            standing = await self._sink(partition).hello(self._writer_id, None)
+        except OutcomeUnknownError:
+            return self.core.on_answer_lost(partition)
+        return self.core.on_asked(partition, standing.epoch)
 
     async def _fence(self, effect: FenceWriter) -> _Effects:
         sink = self._sink(effect.partition)
