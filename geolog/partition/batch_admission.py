@@ -35,8 +35,10 @@ Acceptance decides, not acknowledgement: as soon as a fence is accepted, no
 batch of an older session is. A session appends only where it has fenced, so a batch of an epoch
 that the partition does not know comes from a session that has been forgotten.
 
-Rules: PROTOCOL S7, S11, S19 and S22.
+Rules: PROTOCOL S7, S9, S11, S19 and S22.
 """
+
+from collections.abc import Iterable
 
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName
@@ -78,6 +80,15 @@ class BatchAdmission:
             return accepted
         writer = sent.writer(writer_id)
         return WriterFence(writer.epoch, writer.nonce)
+
+    def forget(self, writer_ids: Iterable[bytes]) -> None:
+        """Forget writers that the partition has forgotten, and that have nothing in flight.
+
+        Else their next session, which begins without seqs, would find its own taken.
+        """
+        for writer_id in writer_ids:
+            self._seqs.pop(writer_id, None)
+            self._sessions.pop(writer_id, None)
 
     def admit_fence(self, writer_id: bytes, fence: WriterFence, sent: PartitionState) -> None:
         """Accept the fence of a writer's session. FenceRefusedError."""

@@ -1,4 +1,7 @@
-"""Entries on their way through the owner: sealed batches, and fences of named writers."""
+"""Entries on their way through the owner: sealed batches, and fences of named writers.
+
+A batch that is sent again meanwhile waits for the entries that hold its records.
+"""
 
 from abc import ABC, abstractmethod
 
@@ -11,7 +14,7 @@ from geolog.protocol.sequencer import Assigned
 from geolog.protocol.writer_standing import WriterFence
 from geolog.wire.batch import SealedBatch
 from geolog.wire.batch_terms import NO_TERMS, BatchTerms
-from geolog.wire.entry import EncodedEntry, EntryKind, encode_entry
+from geolog.wire.entry import EncodedEntry, EntryKind, WriterStamp, encode_entry
 
 
 @attrs.define(eq=False)
@@ -35,6 +38,11 @@ class EntryInFlight(SentBatch, ABC):
     def is_numbered(self) -> bool:
         """Whether a named writer numbered its records."""
 
+    @property
+    @abstractmethod
+    def named_writer(self) -> bytes | None:
+        """The named writer that sent it, if any."""
+
     @abstractmethod
     def encoded(self, home_epoch: int) -> EncodedEntry:
         """The entry for its latest place."""
@@ -57,6 +65,20 @@ class BatchInFlight(EntryInFlight):
     def is_numbered(self) -> bool:
         """Whether a named writer numbered its records."""
         return self.terms.writer is not None
+
+    @property
+    def named_writer(self) -> bytes | None:
+        """The named writer that sent it, if any."""
+        return None if self.terms.writer is None else self.terms.writer.writer_id
+
+    def may_hold(self, stamp: WriterStamp) -> bool:
+        """Whether it may hold records that another batch of its writer holds, too."""
+        own = self.terms.writer
+        return (
+            own is not None
+            and own.writer_id == stamp.writer_id
+            and own.seqs.first <= stamp.seqs.last
+        )
 
     def encoded(self, home_epoch: int) -> EncodedEntry:
         """The entry for its latest place."""
@@ -115,6 +137,11 @@ class FenceInFlight(EntryInFlight):
         """Whether a named writer numbered its records: it has none."""
         return False
 
+    @property
+    def named_writer(self) -> bytes | None:
+        """The named writer that sent it."""
+        return self.writer_id
+
     def encoded(self, home_epoch: int) -> EncodedEntry:
         """The entry for its latest place."""
         return encode_entry(
@@ -130,3 +157,13 @@ class FenceInFlight(EntryInFlight):
     def add_to(self, state: PartitionState) -> None:
         """Add it to the state, behind everything before it."""
         state.on_fence(self.writer_id, self.fence, self.assigned.append_time_us)
+
+
+@attrs.define(eq=False)
+class RepeatInFlight(SentBatch):
+    """A batch that was sent again while its records were on their way."""
+
+    sealed: SealedBatch
+    stamp: WriterStamp
+    first_try: BatchInFlight
+    """The last entry that may hold one of its records."""

@@ -26,13 +26,14 @@ Invariants (PROTOCOL O4 to O6, O11 and S1):
 
 `SegmentRoller` opens the ledgers, one after another, and keeps their members up.
 
-Rules: PROTOCOL M5, O5, O11, O14, O15, O16, S7, S18, S19 and W11.
+Rules: PROTOCOL M5, O5, O11, O14, O15, O16, S5, S7, S9, S18, S19 and W11.
 """
 
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
 import trio
 
@@ -43,7 +44,12 @@ from geolog.catalog.segment_changes import ClosingSegment
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
-from geolog.partition.batch_in_flight import BatchInFlight, EntryInFlight, FenceInFlight
+from geolog.partition.batch_in_flight import (
+    BatchInFlight,
+    EntryInFlight,
+    FenceInFlight,
+    RepeatInFlight,
+)
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.open_segment import OpenSegment
@@ -68,7 +74,7 @@ from geolog.protocol.stream_state import OwnerRecord, PartitionName, StreamRecor
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import SealedBatch
 from geolog.wire.batch_terms import NO_TERMS, BatchTerms
-from geolog.wire.entry import EntryKind, encode_entry
+from geolog.wire.entry import EntryKind, WriterStamp, encode_entry
 from geolog.wire.snapshot import seal_snapshot
 from geolog.wire.writer_fence import seal_fence
 from topology.errors import (
@@ -135,6 +141,7 @@ class PartitionWriter:
         self._admission = BatchAdmission(name, taken.state)
         self._waiting: deque[EntryInFlight] = deque()
         self._sent: deque[EntryInFlight] = deque()
+        self._repeats: deque[RepeatInFlight] = deque()
         self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
         self._refusal: GeologError | None = None
@@ -258,14 +265,12 @@ class PartitionWriter:
 
         A batch whose terms cannot be met is refused: nothing of it is in the log then. If the
         log has accepted a seq as high as its first, it is a repeat: it is compared with the
-        log, and nothing of it is appended.
+        log, once nothing of it is on its way, and nothing of it is appended.
         """
         stamp = terms.writer
         try:
             if stamp is not None and self._admission.is_repeat(stamp, self._sent_state):
-                writer = self.acknowledged.writer(stamp.writer_id)
-                repeated = RepeatedBatch(self.name, sealed, stamp, writer, self._read_back)
-                return answered(Repeated(repeated))
+                return self._repeat(sealed, stamp, listener)
             if self._refusal is not None:
                 return answered(self._answer_to_unsent(is_numbered=stamp is not None))
             self._admission.admit(
@@ -277,6 +282,34 @@ class PartitionWriter:
         batch = BatchInFlight(sealed, assigned, trio.current_time(), terms, listener=listener)
         self._accept(batch)
         return batch
+
+    def _repeat(
+        self, sealed: SealedBatch, stamp: WriterStamp, listener: AnswerListener | None
+    ) -> SentBatch:
+        first_try = self._in_flight_with(stamp)
+        if first_try is None:
+            return answered(self._compared(sealed, stamp))
+        repeat = RepeatInFlight(sealed, stamp, first_try, listener=listener)
+        self._repeats.append(repeat)
+        return repeat
+
+    def _in_flight_with(self, stamp: WriterStamp) -> BatchInFlight | None:
+        """The last entry on its way that may hold one of these records."""
+        if stamp.seqs.last <= self.acknowledged.writer(stamp.writer_id).seq_highest:
+            return None
+        for entry in chain(reversed(self._waiting), reversed(self._sent)):
+            if isinstance(entry, BatchInFlight) and entry.may_hold(stamp):
+                return entry
+        return None
+
+    def _compared(self, sealed: SealedBatch, stamp: WriterStamp) -> Repeated:
+        writer = self.acknowledged.writer(stamp.writer_id)
+        return Repeated(RepeatedBatch(self.name, sealed, stamp, writer, self._read_back))
+
+    def _answer_repeats(self, listeners: list[AnswerListener]) -> None:
+        while self._repeats and self._repeats[0].first_try.done.is_set():
+            repeat = self._repeats.popleft()
+            _finish(repeat, self._compared(repeat.sealed, repeat.stamp), listeners)
 
     def _answer_to_unsent(self, *, is_numbered: bool) -> AppendRefused | OwnerEnded:
         """The answer while nothing more is taken in.
@@ -328,8 +361,14 @@ class PartitionWriter:
         if segment.writer.entry_next == 0:
             # Nothing is sent here yet, so both states are the same one, and stay so.
             idle_us = round(self._stream.writer_retention_s * 1e6)
+            under_way = {one.named_writer for one in chain(self._sent, self._waiting)}
             for one in (state, self.acknowledged):
-                one.forget_idle(now_us - idle_us, trimmed_before=self._first_sequence)
+                forgotten = one.forget_idle(
+                    now_us - idle_us,
+                    trimmed_before=self._first_sequence,
+                    except_for=under_way,
+                )
+                self._admission.forget(forgotten)
         snapshot_bytes = 0
         for sealed in seal_snapshot(state, now_us=now_us):
             encoded = encode_entry(
@@ -372,6 +411,8 @@ class PartitionWriter:
             entry.add_to(self.acknowledged)
             placed = Placed(entry.segment, entry.entry, entry.first_sequence)
             _finish(entry, placed, listeners)
+        if self._repeats:
+            self._answer_repeats(listeners)
         if not sent and self._segments.is_rolling:
             self._segments.wake()
         self._tell(listeners)
@@ -434,6 +475,13 @@ class PartitionWriter:
             entry = self._waiting.popleft()
             told = told_of_record(failure, is_numbered=entry.is_numbered)
             _finish(entry, OwnerEnded(failure, told), listeners)
+        while self._repeats:
+            repeat = self._repeats.popleft()
+            told = OutcomeUnknownError(
+                f"{self.name}: the first try of these records has no answer: {failure}"
+            )
+            told.__cause__ = failure
+            _finish(repeat, OwnerEnded(failure, told), listeners)
         if not self._is_leaving:
             self._owners.release_nowait(self._segments.owner)
         self._segments.wake()
@@ -516,12 +564,12 @@ class PartitionWriter:
             self._refusal = moves
         try:
             await self.wait_idle()
+            if self.is_failed:
+                raise (await self.wait_ended()).failure
+            await self._close_ledger(moves)
         finally:
-            if not self.is_idle:
-                self._refusal = self._failure
-        if self.is_failed:
-            raise (await self.wait_ended()).failure
-        await self._close_ledger(moves)
+            if not self._is_stopped:  # The caller has given up: go on.
+                self._refusal, self._is_leaving = self._failure, False
         self._has_ended = True
         return self._segments.owner
 
@@ -583,8 +631,8 @@ class PartitionWriter:
             await trio.sleep(self._config.retry_delay_s)
 
 
-def _finish(entry: EntryInFlight, answer: OwnerAnswer, listeners: list[AnswerListener]) -> None:
-    """Answer an entry; note its listener, which is told once all of a kind are answered."""
+def _finish(entry: SentBatch, answer: OwnerAnswer, listeners: list[AnswerListener]) -> None:
+    """Answer one; note its listener, which is told once all of a kind are answered."""
     entry.finish(answer)
     listener = entry.listener
     if listener is not None and (not listeners or listeners[-1] is not listener):

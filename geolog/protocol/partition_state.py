@@ -19,7 +19,7 @@ earlier versions have epochs without a fence; such an epoch has no nonce.
 Rules: PROTOCOL S4, S5, S7, S9 and S10.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
 
 import attrs
@@ -219,20 +219,24 @@ class PartitionState:
             later = self.writers.get(name)
             self.writers[name] = one if later is None else one.then(later)
 
-    def forget_idle(self, before_us: int, *, trimmed_before: int) -> int:
+    def forget_idle(
+        self, before_us: int, *, trimmed_before: int, except_for: Collection[bytes | None] = ()
+    ) -> list[bytes]:
         """Forget writers not heard of since then, whose records are all trimmed.
 
-        While a record is there, its writer may ask for it again. Returns how many were
-        forgotten.
+        While a record is there, its writer may ask for it again. Returns those that were
+        forgotten. except_for: writers of entries on their way, which are not idle.
         """
         idle = [
             name
             for name, one in self.writers.items()
-            if one.last_append_us < before_us and one.next_sequence <= trimmed_before
+            if one.last_append_us < before_us
+            and one.next_sequence <= trimmed_before
+            and name not in except_for
         ]
         for name in idle:
             del self.writers[name]
-        return len(idle)
+        return idle
 
 
 def writers_in_order(

@@ -263,18 +263,21 @@ async def _taken_in(writer: Writer, fields: RecordFields) -> Pending:
 async def _receipts_of(unanswered: _Unanswered) -> list[Receipt]:
     """The receipts of all records. An error tells how many others are in the log."""
     receipts: list[Receipt] = []
-    error: GeologError | None = None
+    errors: list[GeologError] = []
     is_early = unanswered.append is not None and unanswered.append.ack == "received"
     for one in unanswered.pendings:
         try:
             receipts.append(await (one.wait() if is_early else one.wait_durable()))
         except GeologError as failure:
-            error = error or failure
-    error = error or unanswered.error
-    if error is None:
+            errors.append(failure)
+    if unanswered.error is not None:
+        errors.append(unanswered.error)
+    if not errors:
         return receipts
-    if not receipts or unanswered.append is None:
+    error = errors[0]
+    if not receipts and len({one.outcome for one in errors}) == 1:
         raise error
+    assert unanswered.append is not None, "records without a frame"
     count = len(unanswered.append.records)
     raise told_as_unknown(error, f"{error}; {len(receipts)} of {count} records were appended")
 

@@ -9,7 +9,7 @@ rows, so they count as bytes in flight until they are sent.
 A batch is opened and checked before the owner gets it: what readers could not read is never
 journaled.
 
-Rules: PROTOCOL S28.
+Rules: PROTOCOL S23 and S28.
 """
 
 from collections import deque
@@ -26,6 +26,7 @@ from geolog.partition.batch_sink import SentBatch
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.owner_answers import (
     AppendRefused,
+    OwnerAnswer,
     OwnerEnded,
     Placed,
     Received,
@@ -413,11 +414,20 @@ class BatchSession:
         if fault is not None:
             return partial(_refused, message, fault)
         sent = owner.append(message.sealed, message.terms, None)
-        return partial(_answered, message, channel, sent)
+        if _is_moving(sent.answer):
+            # The client sends this one again elsewhere, and all behind it. The owner may go on,
+            # if nobody takes the partition: it must get none of them here.
+            channel.owner = None
+        return partial(_answered, message, channel, owner, sent)
+
+
+def _is_moving(answer: OwnerAnswer | None) -> bool:
+    """Whether the owner takes nothing more, because the partition moves."""
+    return isinstance(answer, AppendRefused) and isinstance(answer.error, HandedOverError)
 
 
 async def _answered(
-    message: SendBatch, channel: _Channel, sent: SentBatch
+    message: SendBatch, channel: _Channel, owner: PartitionWriter, sent: SentBatch
 ) -> BatchesFromProxy | None:
     """Wait for the owner's answer, and put it into a message."""
     await sent.done.wait()
@@ -426,7 +436,9 @@ async def _answered(
         case Placed(segment, entry, first_sequence):
             return BatchPlaced(message.channel, message.number, segment, entry, first_sequence)
         case Repeated(records):
-            return await _compared(message, records)
+            compared = await _compared(message, records)
+            # An owner that has failed does not know; the next one does.
+            return None if owner.failure is not None and _is_in_doubt(compared) else compared
         case AppendRefused(error=HandedOverError()) | OwnerEnded(failure=HandedOverError()):
             # The owner had answered all that it took: this batch and later ones came too late.
             channel.taken_count = message.number
@@ -439,6 +451,10 @@ async def _answered(
             raise AssertionError(f"{answer} is not the last answer")
         case _:
             assert_never(answer)
+
+
+def _is_in_doubt(compared: BatchCompared) -> bool:
+    return any(isinstance(row, ToldError) and row.outcome == "unknown" for row in compared.rows)
 
 
 def _outcome_of(answer: BatchesFromProxy) -> AppendOutcome:
@@ -455,7 +471,7 @@ async def _refused(message: SendBatch | BadBatchError, error: GeologError) -> Ba
     return BatchRefused(message.channel, message.number, told(error))
 
 
-async def _compared(message: SendBatch, records: RepeatedRecords) -> BatchesFromProxy:
+async def _compared(message: SendBatch, records: RepeatedRecords) -> BatchCompared:
     rows: list[FirstPlaceTold | ToldError] = []
     for row in range(message.sealed.record_count):
         try:

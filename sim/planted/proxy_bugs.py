@@ -6,6 +6,7 @@ from geolog.client.proxies import remote_partition
 from geolog.client.proxies.connection import ProxyChannel
 from geolog.client.proxies.remote_partition import RemoteBatch, RemotePartition
 from geolog.partition.batch_sink import SentBatch
+from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.owner_answers import AppendRefused, Received
 from geolog.protocol.sent_batches import SentBatches
 from geolog.wire.session.batches import BatchesFromProxy
@@ -47,18 +48,17 @@ def tell_refused(error: GeologError) -> AppendRefused:
 
 
 async def answer_what_is_received(
-    message: SendBatch, channel: batch_session._Channel, sent: SentBatch
+    message: SendBatch, channel: batch_session._Channel, owner: PartitionWriter, sent: SentBatch
 ) -> BatchesFromProxy | None:
     """Say that the batch is in the log once it is in memory."""
-    if channel.owner is not None:
-        channel.owner.want_received()
+    owner.want_received()
     await sent.received.wait()
     if isinstance(sent.answer, Received):
         place = sent.answer
         return BatchPlaced(
             message.channel, message.number, place.segment, place.entry, place.first_sequence
         )
-    return await _answered(message, channel, sent)
+    return await _answered(message, channel, owner, sent)
 
 
 PROXY_BUGS: dict[str, PlantedBug] = {

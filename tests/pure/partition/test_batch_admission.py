@@ -167,3 +167,19 @@ def test_transaction_ids_never_fall_whether_acknowledged_or_not() -> None:
     admission.admit(ids(5, 9), sent=state, sequence_next=0)
     with pytest.raises(ConflictError, match="already has 9"):
         admission.admit(ids(8, 8), sent=state, sequence_next=1)
+
+
+def test_the_next_session_of_a_forgotten_writer_begins_without_seqs() -> None:
+    state = PartitionState()
+    admission = BatchAdmission(NAME, state)
+    admission.admit_fence(b"a", WriterFence(1, 7), state)
+    state.on_fence(b"a", WriterFence(1, 7), 100)
+    old = WriterStamp(b"a", 1, BatchSeqs(5, 1))
+    admission.admit(BatchTerms(writer=old), sent=state, sequence_next=0)
+    admission.forget(state.forget_idle(200, trimmed_before=1))
+    with pytest.raises(FencedError, match="open it again"):
+        admission.is_repeat(old, state)
+    admission.admit_fence(b"a", WriterFence(1, 8), state)
+    state.on_fence(b"a", WriterFence(1, 8), 300)
+
+    assert not admission.is_repeat(WriterStamp(b"a", 1, BatchSeqs(0, 1)), state)

@@ -114,8 +114,8 @@ def test_only_idle_writers_are_forgotten() -> None:
     appended(state, b"b", 1, 0, 3)
 
     before_us = state.writer(b"b").last_append_us
-    assert state.forget_idle(before_us, trimmed_before=2) == 0
-    assert state.forget_idle(before_us, trimmed_before=3) == 1
+    assert not state.forget_idle(before_us, trimmed_before=2)
+    assert len(state.forget_idle(before_us, trimmed_before=3)) == 1
     assert state.writer(b"a").seq_highest == -1
     assert state.writer(b"b").seq_highest == 2
 
@@ -127,8 +127,8 @@ def test_a_writer_that_only_began_a_session_is_remembered_as_long_as_one_that_wr
     fence(state, b"a", 2)
 
     heard_us = state.writer(b"b").last_append_us
-    assert state.forget_idle(heard_us, trimmed_before=3) == 0
-    assert state.forget_idle(heard_us + 1, trimmed_before=3) == 1
+    assert not state.forget_idle(heard_us, trimmed_before=3)
+    assert len(state.forget_idle(heard_us + 1, trimmed_before=3)) == 1
     assert sorted(state.writers) == [b"a"]
 
 

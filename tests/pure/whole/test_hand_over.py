@@ -15,7 +15,13 @@ from geolog.partition.hand_over import HandedOver
 from geolog.partition.owner import OwnedPartitions
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.batch_seqs import BatchSeqs
-from geolog.protocol.owner_answers import AppendRefused, OwnerEnded, Placed, Unknown
+from geolog.protocol.owner_answers import (
+    AppendRefused,
+    OwnerEnded,
+    Placed,
+    Repeated,
+    Unknown,
+)
 from geolog.protocol.stream_state import OwnerRecord, StreamName, StreamRecord
 from geolog.protocol.writer_standing import WriterFence
 from geolog.wire.batch import seal_batch
@@ -302,3 +308,67 @@ async def test_an_interrupted_hand_over_leaves_no_owner_behind(
         record = await site.owner()
 
         assert record.presence in ("", offer.presence)
+
+
+async def test_a_writer_goes_on_if_its_hand_over_is_given_up_at_any_moment(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_owners() as site:
+        (writer,) = site.owned.in_order
+        for number in range(30):
+            sent = [writer.append(seal_batch([bytes(70_000)], created_us=1)) for _ in range(3)]
+            with trio.move_on_after(0.001 * number):
+                await writer.end()
+            writer.on_handed_over()
+            if writer.failure is not None:
+                break
+            await sent[-1].done.wait()
+            await append(writer, b"goes on")
+        else:
+            pytest.fail("the hand-over never came to an end")
+
+        assert isinstance(writer.failure, HandedOverError)
+
+
+async def test_a_batch_sent_again_on_its_way_is_answered_like_the_first_try(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_owners() as site:
+        (writer,) = site.owned.in_order
+        await writer.hello(TILL, WriterFence(1, 77))
+        first, second = (
+            writer.append(
+                seal_batch([b"%d" % seq], created_us=1),
+                BatchTerms(writer=WriterStamp(TILL, 1, BatchSeqs(seq, 1), 1)),
+            )
+            for seq in (1, 2)
+        )
+        again = writer.append(
+            seal_batch([b"2"], created_us=1),
+            BatchTerms(writer=WriterStamp(TILL, 1, BatchSeqs(2, 1), 1)),
+        )
+        is_answered_early = again.done.is_set()
+        await again.done.wait()
+
+        assert not is_answered_early
+        assert isinstance(first.answer, Placed)
+        assert isinstance(second.answer, Placed)
+        assert isinstance(again.answer, Repeated)
+        place = await again.answer.records.answer(0)
+        assert (place.dlsn.entry, place.sequence) == (second.answer.entry, 1)
+
+
+async def test_a_batch_sent_again_is_unknown_if_the_owner_ends_before_its_first_try(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_owners() as site:
+        (writer,) = site.owned.in_order
+        await writer.hello(TILL, WriterFence(1, 77))
+        terms = BatchTerms(writer=WriterStamp(TILL, 1, BatchSeqs(1, 1), 1))
+        batch = seal_batch([b"1"], created_us=1)
+        writer.append(batch, terms)
+        again = writer.append(batch, terms)
+        await writer.leave()
+
+        assert isinstance(again.answer, OwnerEnded)
+        assert again.answer.error.outcome == "unknown"
