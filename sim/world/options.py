@@ -55,6 +55,8 @@ class Knobs:
     """Whether nodes have room for only a few requests and answers at a time."""
     are_writers_named: bool = False
     """Whether writers number their records, and resend unanswered ones."""
+    are_writers_twins: bool = False
+    """Whether all writers are live processes under one writer id."""
     member_away_s: float = 10.0
     """How long a member of an open ledger may be away before it is replaced."""
     disks_per_node: int = 1

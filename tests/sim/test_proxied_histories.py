@@ -1,11 +1,16 @@
 """Writers that append through write proxies, which come and go."""
 
+from collections.abc import Callable
+
 import attrs
 import pytest
 
 from sim.histories.run import run_seed
+from sim.planted.bugs import planted
+from sim.planted.hunt import options_of_hunt
 from sim.world.draws.base_options import BASE
-from sim.world.draws.proxy_draws import DRAIN, with_proxies
+from sim.world.draws.proxy_draws import DRAIN, with_proxied_twins, with_proxies
+from sim.world.options import Options
 
 _DRAWN = with_proxies(BASE)
 _STRIKES = (("kill-client", 0.2), ("pause-process", 0.2), (DRAIN, 1.0))
@@ -30,3 +35,28 @@ def test_a_history_has_the_same_trace_twice() -> None:
     first, second = (run_seed(2, options=_WORLD) for _ in range(2))
 
     assert first.trace_hash == second.trace_hash
+
+
+def test_two_live_sessions_of_one_writer_take_turns_through_proxies() -> None:
+    report = run_seed(3, options=with_proxied_twins(BASE))
+
+    assert report.violations == []
+    assert "session-succeeded" in report.sometimes
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "made_for"),
+    [
+        ("writers-not-recovered", 7, with_proxies),
+        ("epoch-ignored", 0, with_proxied_twins),
+    ],
+)
+def test_bugs_of_named_writers_are_found_through_proxies(
+    name: str, seed: int, made_for: Callable[[Options], Options]
+) -> None:
+    with planted(name):
+        report = run_seed(
+            seed, options=options_of_hunt(seed, made_for=made_for), ends_at_breach=True
+        )
+
+    assert {one.law for one in report.violations} == {"16"}

@@ -48,7 +48,7 @@ class Workload:
         for number in range(shape.proxies_count):
             world.add_proxy(f"{PROXY}{number + 1}", near[number % len(near)])
         append_for_ever = self.appending.append_for_ever
-        if self.calls.stream.owners_apart:
+        if self.calls.stream.owners_apart or self.calls.knobs.are_writers_twins:
             append_for_ever = Twins(
                 self.calls, self.places, world.network.transport
             ).append_for_ever

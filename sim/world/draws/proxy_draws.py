@@ -3,11 +3,13 @@
 import attrs
 
 from sim.world.chance import Draws
+from sim.world.draws.session_draws import with_twins
 from sim.world.options import Options
 
 DRAIN = "drain-proxy"
 
 _PROXIES_SHARE = 0.3
+_TWINS_SHARE = 0.1
 _REGIONS_MAX = 2
 _STRIKES_PER_S = (("kill-client", 0.1), ("pause-process", 0.1), (DRAIN, 0.15))
 
@@ -16,7 +18,21 @@ def draw_proxies(drawn: Options, draws: Draws) -> Options:
     """The same world, or one with write proxies."""
     if not draws.happens("proxies", _PROXIES_SHARE):
         return drawn
+    if draws.happens("proxied twins", _TWINS_SHARE):
+        return with_proxied_twins(drawn)
     return with_proxies(drawn, per_region=draws.choice("proxies per region", (1, 2)))
+
+
+def with_proxied_twins(drawn: Options) -> Options:
+    """Two live processes have one writer id, and append through proxies."""
+    twins = with_twins(drawn)
+    return with_proxies(
+        attrs.evolve(
+            twins,
+            stream=attrs.evolve(twins.stream, owners_apart=0),
+            knobs=attrs.evolve(twins.knobs, are_writers_twins=True),
+        )
+    )
 
 
 def with_proxies(drawn: Options, *, per_region: int = 2) -> Options:

@@ -52,9 +52,10 @@ class Twins:
     async def append_for_ever(self, process: Process, log: geolog.Log) -> None:
         """Open a session, append for a while, close it; repeat."""
         calls = self.calls
+        append_some = self._append_by_proxy if calls.is_proxied else self._append_some
         while not calls.quiet.is_set():
             try:
-                await self._append_some(process, log)
+                await append_some(process, log)
             except geolog.GeologError as error:
                 calls.failed(process, f"session {error!r}")
             except trio.TooSlowError:
@@ -69,6 +70,16 @@ class Twins:
                 await calls.quiet.wait()
         else:
             await calls.rest(calls.knobs.rest_s_max)
+
+    async def _append_by_proxy(self, process: Process, log: geolog.Log) -> None:
+        calls = self.calls
+        least = calls.history.partitions[0]
+        calls.begin(process, "open a session")
+        async with log.open_writer(STREAM, writer_id=WRITER_ID) as writer:
+            session = writer.session
+            assert session is not None
+            opened = self._note(process, session.epoch, session.partitions)
+            await self._append_runs(process, writer, opened, least)
 
     async def _append_some(self, process: Process, log: geolog.Log) -> None:
         calls, catalog = self.calls, log._catalog
