@@ -74,6 +74,7 @@ def test_each_setting_names_its_source(tmp_path: Path) -> None:
     assert {each.setting.key: each.origin for each in decided} == {
         "zookeeper": "default",
         "zookeeper_regions": "default",
+        "proxy": "default",
         "gateway": "default",
         "cluster": f"{file.path}:5 [profile.test]",
         "region": "flag --region",
