@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import cast
 
 import attrs
+import h11
 import trio
 import trio_websocket
 
@@ -154,6 +155,8 @@ async def open_websocket(
         raise ConnectionFailedError(
             f"{address} refused a WebSocket with status {error.status_code}: {body}"
         ) from error
+    except h11.ProtocolError as error:  # Likewise.
+        raise ConnectionFailedError(f"{address} does not speak HTTP: {error}") from error
     finally:
         stream.close()
 

@@ -49,7 +49,7 @@ from tests.system.demo_process import (
         (
             ["append", "a/b", "--ack", "none", "--writer", "w"],
             2,
-            "--ack none returns no answers",
+            "--ack none gives no answers",
         ),
         (["append", "a/b", "--ack", "some"], 2, "'some'"),
         (["stream", "create", "a/b", "--retention", "7"], 2, "has no unit"),

@@ -21,6 +21,7 @@ from geolog.client.proxies.connection import (
     ProxyConnections,
 )
 from geolog.client.proxies.routes import ProxyRoutes
+from geolog.partition.batch_admission import FenceRefusedError
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch
 from geolog.partition.repeated_batch import ForgottenSeqError, RepeatUnreadError
 from geolog.protocol.append_failure import told_as_unknown, told_of_record
@@ -146,11 +147,25 @@ class RemotePartition:
         return OwnerEnded(self._failure, self._failure)
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
-        """Ask where a named writer stands; with a fence, begin its session."""
+        """Ask where a named writer stands; with a fence, begin its session.
+
+        OutcomeUnknownError if the owner leaves meanwhile: ask again, the next one answers.
+        """
         await self.wait_opened()
         assert self._channel is not None
         connection, channel = self._channel
-        return await connection.ask_standing(channel.number, writer_id, fence)
+        try:
+            return await connection.ask_standing(channel.number, writer_id, fence)
+        except FenceRefusedError:
+            raise
+        except GeologError as error:
+            if not error.retriable and not channel.over.is_set():
+                raise
+            # The owner moves; it may take a moment until this channel hears of it.
+            await trio.sleep(BACK_OFF_FIRST_S * self._rng.uniform(0.5, 1.0))
+            raise OutcomeUnknownError(
+                f"the owner of {self.name} left before it answered: {error}"
+            ) from error
 
     def append(
         self, sealed: SealedBatch, terms: BatchTerms, listener: AnswerListener | None

@@ -353,3 +353,22 @@ async def test_a_writer_ends_when_its_stream_has_moved_to_another_home(
 
     assert "has moved from home epoch 1 to 7" in str(ended.error)
     assert (receipt.sequence, receipt.position.home_epoch) == (1, 7)
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.002, 0.005, 0.01, 0.02, 0.05])
+async def test_a_named_writer_opens_while_its_proxy_drains(
+    autojump_clock: MockClock, delay_s: float
+) -> None:
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        async with world.cluster.open_client("us-east", host="one", via="proxy") as log:
+            async with log.open_writer(STREAM, writer_id="till-7") as writer:
+                await writer.append(b"before")
+            await nursery.start(RunningProxy(world.cluster, "proxy-2", "us-east").run)
+            nursery.start_soon(first.drain)
+            await trio.sleep(delay_s)
+            async with log.open_writer(STREAM, writer_id="till-7") as writer:
+                receipt = await writer.append(b"after")
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+    assert receipt.sequence == 1

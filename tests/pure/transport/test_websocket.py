@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from geolog.transport.message_socket import SocketClosedError
-from geolog.transport.seam import Address, ByteStream, Listener
+from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
 from geolog.transport.websocket import WebSocket, open_websocket, serve_websocket
 from sim.fakes.memory_transport import MemoryNetwork
 
@@ -57,3 +57,23 @@ async def test_messages_of_all_sizes_arrive_whole(
                 await socket.send(message)
                 assert await socket.receive() == message
         nursery.cancel_scope.cancel()
+
+
+async def test_a_server_that_does_not_speak_http_is_reported(autojump_clock: MockClock) -> None:
+    network = MemoryNetwork()
+
+    async def greet(listener: Listener) -> None:
+        stream = await listener.accept()
+        await stream.send([b"220 mail ready\r\n\r\n"])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(greet, await network.transport("server").listen(SERVER))
+        with pytest.raises(ConnectionFailedError, match="server:7000 does not speak HTTP"):
+            async with open_websocket(
+                network.transport("client"),
+                SERVER,
+                "/",
+                subprotocols=("echo",),
+                message_bytes_max=MESSAGE_BYTES_MAX,
+            ):
+                pass
