@@ -315,6 +315,7 @@ def test_each_law_reports_a_world_that_breaks_it(
                 )
                 receipt = await writer.append(append.value)
                 append.sequence, append.dlsn = receipt.sequence, receipt.dlsn
+                append.answered_by = process.key
                 history.on_answered(append, "acknowledged", number)
 
     async def story(world: World) -> list[str]:
