@@ -192,7 +192,7 @@ def test_killing_the_owner_loses_nothing_and_repeats_nothing_for_named_writers(
     assert counts["lost"] == counts["repeated"] == counts["swapped"] == counts["unknown"] == 0
     assert verdict.figures["rpo_s"] == 0
     assert outage["metadata_writes"] > 0
-    assert outage["outage_s_max"] > outage["detection_s"] > 0
+    assert outage["outage_s_max"] >= outage["detection_s"] > 0
 
 
 def test_losing_a_region_loses_nothing_and_repeats_nothing_for_writers_of_all_regions(
@@ -206,7 +206,7 @@ def test_losing_a_region_loses_nothing_and_repeats_nothing_for_writers_of_all_re
     assert counts["losses"] == 1
     assert counts["acknowledged"] > 100
     assert counts["lost"] == counts["repeated"] == counts["swapped"] == counts["unknown"] == 0
-    assert outage["outage_s_max"] > outage["detection_s"] > 0
+    assert outage["outage_s_max"] >= outage["detection_s"] > 0
     assert [one.region for one in verdict.regions] == ["a", "b", "c"]
     assert "killed " in (report / "timeline.svg").read_text()
     assert json.loads((report / "verdict.json").read_text()) == attrs.asdict(verdict)

@@ -76,9 +76,11 @@ class ProxiedDrill:
         async with self.watch.watch_loss(owner, name) as detection:
             span = await self.meet(fault, cause, lasts_s=lasts_s)
             await detection.is_seen.wait()
+        outage_s = max(self.outages_s(span))
         return OutageParts(
-            outage_s=max(self.outages_s(span)),
-            detection_s=detection.at_s - span.begin_s,
+            outage_s=outage_s,
+            # The drill's own watch may tell of it later than the new owner has answered.
+            detection_s=min(detection.at_s - span.begin_s, outage_s),
             writes_count=(await self.watch.writes()).since(before),
             write_s=write_s,
         )
