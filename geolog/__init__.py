@@ -17,6 +17,8 @@ check_siblings(Path(__file__).parent.parent)
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 _HOMES = {
+    "geolog.catalog.cursors": ("CursorHeldError", "CursorLostError", "NoSuchCursorError"),
+    "geolog.client.cursors.cursors": ("CursorDescription",),
     "geolog.client.reading.bounds": (
         "EARLIEST",
         "LATEST",
@@ -34,7 +36,14 @@ _HOMES = {
     "geolog.client.writing.writer": ("Writer",),
     "geolog.client.writing.writer_pending": ("AckLevel", "Pending", "Receipt"),
     "geolog.partition.repeated_batch": ("ForgottenSeqError", "RepeatUnreadError"),
+    "geolog.ledger.replicas.hedging": ("ReadStatistics",),
+    "geolog.protocol.hedge_policy": ("HedgeMoment", "HedgePolicy", "HedgeTerms"),
     "geolog.protocol.ids": ("DLSN", "Position"),
+    "topology.location": ("Location",),
+    "topology.membership": ("KnownNode",),
+    "topology.own_policy": ("OwnPlacement", "PolicyFailedError", "Ring", "UnknownPolicyError"),
+    "topology.quorum": ("QuorumConfig",),
+    "topology.ring.window_rule": ("Adherence",),
     "topology.errors": (
         "ClosedError",
         "ConflictError",

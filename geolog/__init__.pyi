@@ -1,6 +1,10 @@
 import geolog.aio as aio
 import geolog.blocking as blocking
+from geolog.catalog.cursors import CursorHeldError as CursorHeldError
+from geolog.catalog.cursors import CursorLostError as CursorLostError
+from geolog.catalog.cursors import NoSuchCursorError as NoSuchCursorError
 from geolog.client.connect import connect as connect
+from geolog.client.cursors.cursors import CursorDescription as CursorDescription
 from geolog.client.log import Log as Log
 from geolog.client.log import LogConfig as LogConfig
 from geolog.client.reading.bounds import EARLIEST as EARLIEST
@@ -21,8 +25,12 @@ from geolog.client.writing.writer import Writer as Writer
 from geolog.client.writing.writer_pending import AckLevel as AckLevel
 from geolog.client.writing.writer_pending import Pending as Pending
 from geolog.client.writing.writer_pending import Receipt as Receipt
+from geolog.ledger.replicas.hedging import ReadStatistics as ReadStatistics
 from geolog.partition.repeated_batch import ForgottenSeqError as ForgottenSeqError
 from geolog.partition.repeated_batch import RepeatUnreadError as RepeatUnreadError
+from geolog.protocol.hedge_policy import HedgeMoment as HedgeMoment
+from geolog.protocol.hedge_policy import HedgePolicy as HedgePolicy
+from geolog.protocol.hedge_policy import HedgeTerms as HedgeTerms
 from geolog.protocol.ids import DLSN as DLSN
 from geolog.protocol.ids import Position as Position
 from topology.errors import ClosedError as ClosedError
@@ -41,12 +49,21 @@ from topology.errors import SealedError as SealedError
 from topology.errors import TooLargeError as TooLargeError
 from topology.errors import TrimmedError as TrimmedError
 from topology.errors import UnavailableError as UnavailableError
+from topology.location import Location as Location
+from topology.membership import KnownNode as KnownNode
+from topology.own_policy import OwnPlacement as OwnPlacement
+from topology.own_policy import PolicyFailedError as PolicyFailedError
+from topology.own_policy import Ring as Ring
+from topology.own_policy import UnknownPolicyError as UnknownPolicyError
+from topology.quorum import QuorumConfig as QuorumConfig
+from topology.ring.window_rule import Adherence as Adherence
 
 __all__ = [
     "DLSN",
     "EARLIEST",
     "LATEST",
     "AckLevel",
+    "Adherence",
     "AtDlsn",
     "AtSequence",
     "AtTime",
@@ -54,6 +71,9 @@ __all__ = [
     "Bound",
     "ClosedError",
     "ConflictError",
+    "CursorDescription",
+    "CursorHeldError",
+    "CursorLostError",
     "DamagedBytesError",
     "DataLostError",
     "FencedError",
@@ -61,27 +81,39 @@ __all__ = [
     "Gap",
     "GapReason",
     "GeologError",
+    "HedgeMoment",
+    "HedgePolicy",
+    "HedgeTerms",
     "InvalidArgumentError",
+    "KnownNode",
     "LastRecords",
+    "Location",
     "Log",
     "LogConfig",
+    "NoSuchCursorError",
     "NoSuchStreamError",
     "NotEnoughNodesError",
     "NotFoundError",
     "OutcomeUnknownError",
     "OverCapacityError",
+    "OwnPlacement",
     "Pending",
+    "PolicyFailedError",
     "Position",
+    "QuorumConfig",
+    "ReadStatistics",
     "ReadTrimmedError",
     "Reader",
     "Receipt",
     "Record",
     "RecordBatch",
     "RepeatUnreadError",
+    "Ring",
     "SealedError",
     "TooLargeError",
     "TrimmedError",
     "UnavailableError",
+    "UnknownPolicyError",
     "Writer",
     "aio",
     "blocking",

@@ -6,7 +6,7 @@ mock, and chance comes from one seed. A node can be killed and restarted on the 
 """
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -26,6 +26,7 @@ from sim.fakes.memory_metadata import (
     open_memory_store,
 )
 from sim.fakes.memory_transport import MemoryNetwork
+from topology.own_policy import OwnPlacement
 
 _PORT = 4000
 _SYNC_S = 0.002
@@ -170,10 +171,12 @@ class InProcessCluster:
         on_session: Callable[[MemoryMetadata], None] | None = None,
         off_us: Callable[[], int] = lambda: 0,
         via: Via | None = "direct",
+        placement: Sequence[OwnPlacement] = (),
     ) -> AsyncIterator[Log]:
         """Open a client on its own host in a region.
 
-        `off_us`: how far that host's wall clock is ahead. `via`: as of `geolog.connect`.
+        `off_us`: how far that host's wall clock is ahead. `via`, `placement`: as of
+        `geolog.connect`.
         """
         host = host or f"client-in-{region}"
         true_us = self.now_us
@@ -189,6 +192,7 @@ class InProcessCluster:
                 now_us=lambda: true_us() + off_us(),
                 config=config,
                 via=via,
+                placement=placement,
             ) as log,
         ):
             if on_session is not None:

@@ -125,6 +125,13 @@ class NotEnoughNodesError(GeologError):
     retriable: ClassVar[bool] = True
 
 
+class RegionUnavailableError(GeologError):
+    """Nothing that could do this is up in the one region where it must be done."""
+
+    code: ClassVar[int] = 519
+    retriable: ClassVar[bool] = True
+
+
 class SealedError(GeologError):
     """The stream is sealed: it can be read, but not appended to."""
 

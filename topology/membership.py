@@ -166,6 +166,25 @@ class Membership:
                 members[node] = attrs.evolve(members[node], location=location)
         return Membership(self.config, members)
 
+    def only_in(self, region: str) -> "Membership":
+        """The snapshot in which the nodes of other regions never registered."""
+        if region not in self._by_region:
+            self._by_region[region] = Membership(
+                self.config,
+                {
+                    name: one
+                    if one.location.region == region
+                    else attrs.evolve(one, state=NodeUse.NEVER_REGISTERED)
+                    for name, one in self.members.items()
+                },
+            )
+        return self._by_region[region]
+
+    @cached_property
+    def _by_region(self) -> dict[str, "Membership"]:
+        """Snapshots made by `only_in`: thousands of ledgers are judged by the same one."""
+        return {}
+
     def draining(self, nodes: Collection[str]) -> "Membership":
         """The snapshot with these writable nodes draining: read from, not placed on."""
         return Membership(

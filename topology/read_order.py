@@ -1,10 +1,10 @@
 """The order in which a reader asks the replicas of an entry: pure, from a snapshot and chance.
 
-There are two named orders. `seed`: the closest first (a random one of those equally close),
-then the closest in another rack, then one in another region, then the rest by closeness.
-`bookkeeper`: in the order of the write set, but with at most two of the client's region before
-one of another region. In both, these nodes come later, in this order: those that failed before,
-are read-only, are slow, or are gone.
+There are two named orders. `seed`: the closest first (of those equally close, one with the
+smallest handicap, else a random one), then the closest in another rack, then one in another
+region, then the rest by closeness. `bookkeeper`: in the order of the write set, but with at
+most two of the client's region before one of another region. In both, these nodes come later,
+in this order: those that failed before, are read-only, are slow, or are gone.
 
 Rules: PROTOCOL R12.
 """
@@ -49,6 +49,8 @@ class NodeHealth:
     pending_threshold: int = 0
     """If the first node has this many more pending requests than the best, the best goes first.
     0: off. While on, slowness is ignored: pending requests show it."""
+    handicap: Mapping[str, int] = attrs.field(factory=dict)
+    """Steps by which a node comes after healthy ones that are as close; `seed` order only."""
 
     def is_slow(self, node: str) -> bool:
         """Whether the node counts as slow."""
@@ -96,11 +98,25 @@ def seed_order(
     """Closest, another rack, another region, then the rest by closeness."""
     replicas = [_replica(members, ensemble[index], index, health) for index in write_set]
     rng.shuffle(replicas)
-    replicas.sort(key=lambda one: (*_by_class(one), _distance(local, one.location)))
+    handicap = health.handicap
+    replicas.sort(
+        key=lambda one: (
+            *_by_class(one),
+            distance(local, one.location),
+            handicap.get(one.node, 0),
+        )
+    )
     healthy = [one for one in replicas if one.kind is _Class.HEALTHY]
     order = [one.index for one in _across_domains(healthy)]
     order += [one.index for one in replicas if one.kind is not _Class.HEALTHY]
     return _best_first(ensemble, order, health)
+
+
+def distance(local: Location | None, place: Location) -> int:
+    """0 in the client's rack, 1 in its region, 2 elsewhere or if unknown."""
+    if local is None or local.region != place.region:
+        return 2
+    return 0 if local == place else 1
 
 
 def with_rest(order: Sequence[int], ensemble_size: int) -> list[int]:
@@ -172,13 +188,6 @@ def _interleaved(replicas: Sequence[_Replica], region: str) -> list[_Replica]:
         *far[1:],
         *(one for one in ranked if one.kind > _Class.FAILED_BEFORE),
     ]
-
-
-def _distance(local: Location | None, place: Location) -> int:
-    """0 in the client's rack, 1 in its region, 2 elsewhere or if unknown."""
-    if local is None or local.region != place.region:
-        return 2
-    return 0 if local == place else 1
 
 
 def _across_domains(by_closeness: Sequence[_Replica]) -> list[_Replica]:

@@ -71,12 +71,16 @@ def complete_sizes(
 
 def why_policy_does_not(terms: PlacementTerms) -> str:
     """Why no stream of this policy survives losing a region for certain; empty if some do."""
-    name = terms.policy.value
+    name = terms.name
+    if terms.region is not None:
+        return f"all copies are in region {terms.region}"
     match terms.policy:
         case PolicyKind.REGION_AWARE | PolicyKind.ZONE_AWARE:
             return ""
         case PolicyKind.LOCAL_NODE:
             return f"policy {name!r} keeps the only copy of an entry on one node"
+        case PolicyKind.OWN:
+            return f"policy {name!r} is not one of geolog's, so nothing is promised for it"
         case _:
             return f"policy {name!r} ignores regions"
 
@@ -101,7 +105,7 @@ def why_not_without_a_region(
         return f"{broken} ({config}; nodes: {_census(counts)})"
     if placed.adherence is not Adherence.STRICT:
         return (
-            f"policy {terms.policy.value!r} places it only as {placed.adherence.value}"
+            f"policy {terms.name!r} places it only as {placed.adherence.value}"
             f" ({config}; nodes: {_census(counts)})"
         )
     for region in sorted(counts):

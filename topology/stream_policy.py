@@ -5,14 +5,18 @@ run time (the client's location, forbidden regions, weights).
 """
 
 import enum
+from typing import assert_never
 
 import attrs
 
 from topology.errors import InvalidArgumentError
 from topology.location import Location
 from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
+from topology.own_policy import NONE_KNOWN, OwnPolicies, UnknownPolicyError, check_name
 from topology.policies.default import AnyNode
+from topology.policies.in_region import InRegion
 from topology.policies.local_node import LocalNode
+from topology.policies.of_package import OfPackage, UnknownPolicy
 from topology.policies.rack_aware import RackAware
 from topology.policies.region_aware import RegionAware
 from topology.policies.zone_aware import ZoneAware
@@ -38,6 +42,14 @@ class PolicyKind(enum.Enum):
     RACK_AWARE = "rack_aware"
     REGION_AWARE = "region_aware"
     ZONE_AWARE = "zone_aware"
+    OWN = "own"
+    """A policy of another package, which the terms name."""
+
+
+OURS = tuple(kind for kind in PolicyKind if kind is not PolicyKind.OWN)
+"""geolog's own policies."""
+
+_SPREADING = (PolicyKind.REGION_AWARE, PolicyKind.ZONE_AWARE)
 
 
 @attrs.frozen(kw_only=True)
@@ -47,14 +59,33 @@ class PlacementTerms:
     policy: PolicyKind = PolicyKind.REGION_AWARE
     min_racks: int = 2
     """How many racks a write set of a rack-aware stream spans, if there are that many."""
+    region: str | None = None
+    """The region of all copies: the home of a `regional` stream. None: any region."""
+    own: str = ""
+    """The name of the policy if it is of another package."""
 
     def __str__(self) -> str:
         racks = f" ({self.min_racks} racks)" if self.policy is PolicyKind.RACK_AWARE else ""
-        return self.policy.value + racks
+        return self.name + racks + (f" in {self.region}" if self.region else "")
+
+    @property
+    def name(self) -> str:
+        """The name of the policy."""
+        return self.own or self.policy.value
 
     def check(self, quorum: QuorumConfig) -> None:
         """InvalidArgumentError, with the nearest, unless the policy can keep these quorums."""
-        name = self.policy.value
+        name = self.name
+        if self.region is not None and quorum.min_regions > 1:
+            raise InvalidArgumentError(
+                f"all copies are in region {self.region}, so min_regions {quorum.min_regions}"
+                " is impossible: use 1, or a stream of mode 'global'"
+            )
+        if self.region is not None and self.policy in _SPREADING:
+            raise InvalidArgumentError(
+                f"policy {name!r} spreads copies over regions, but all copies are in region"
+                f" {self.region}: use 'rack_aware'"
+            )
         match self.policy:
             case PolicyKind.LOCAL_NODE if quorum.ensemble_size > 1:
                 raise InvalidArgumentError(
@@ -81,6 +112,13 @@ REGION_AWARE_TERMS = PlacementTerms()
 """The terms of everything created before there was a choice."""
 
 
+def terms_named(name: str) -> PlacementTerms:
+    """The terms of our policy of this name, else of another package's. InvalidArgumentError."""
+    if name in (kind.value for kind in OURS):
+        return PlacementTerms(policy=PolicyKind(name))
+    return PlacementTerms(policy=PolicyKind.OWN, own=check_name(name))
+
+
 @attrs.frozen(kw_only=True)
 class PlacementPlace:
     """The client's location and run-time settings, from which nodes are chosen now."""
@@ -90,6 +128,8 @@ class PlacementPlace:
     weighting: Weighting | None = None
     forbidden_regions: frozenset[str] = frozenset()
     """Regions in which nothing new is placed; existing entries stay, and are read."""
+    own: OwnPolicies = NONE_KNOWN
+    """The policies of other packages that this process knows."""
 
     def excluded(self, members: Membership) -> frozenset[str]:
         """Nodes excluded from new placement because of their region."""
@@ -109,6 +149,14 @@ def policy_of(
     place: PlacementPlace = PlacementPlace(),
 ) -> PlacementPolicy:
     """The policy that places ledgers of these terms and quorums, from this location."""
+    policy = _anywhere(terms, quorum, place)
+    return policy if terms.region is None else InRegion(policy, terms.region)
+
+
+def _anywhere(
+    terms: PlacementTerms, quorum: QuorumConfig, place: PlacementPlace
+) -> PlacementPolicy:
+    """The policy, in whichever region."""
     local, weighting = place.local, place.weighting
     match terms.policy:
         case PolicyKind.LOCAL_NODE:
@@ -147,10 +195,21 @@ def policy_of(
                     quorum.min_regions if quorum.durability is Durability.REGIONS else None
                 ),
             )
+        case PolicyKind.OWN:
+            try:
+                own = place.own.find(terms.own)
+            except UnknownPolicyError as error:
+                return UnknownPolicy(terms.own, str(error), quorum)
+            return OfPackage(terms.own, own, quorum, local)
+        case _:
+            assert_never(terms.policy)
 
 
 def adherence_at(
-    terms: PlacementTerms, quorum: QuorumConfig, ensemble: list[tuple[str, Location]]
+    terms: PlacementTerms,
+    quorum: QuorumConfig,
+    ensemble: list[tuple[str, Location]],
+    own: OwnPolicies = NONE_KNOWN,
 ) -> Adherence:
     """How well an ensemble of nodes at these locations adheres, whatever their state now."""
     members = Membership.of(
@@ -160,6 +219,6 @@ def adherence_at(
             for node, location in ensemble
         ],
     )
-    return policy_of(terms, quorum).adherence(
+    return policy_of(terms, quorum, PlacementPlace(own=own)).adherence(
         members, [node for node, _ in ensemble], quorum.write_quorum, quorum.ack_quorum
     )

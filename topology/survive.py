@@ -83,20 +83,23 @@ def plan_to_survive(
     candidates: Iterable[Candidate],
     *,
     durability: Durability = Durability.REGIONS,
-    is_regional: bool = False,
+    home: str | None = None,
 ) -> SurvivalPlan:
     """Derive E, W, A, m and policy from the nodes that are up.
 
-    For a `regional` stream the candidates are those of its home. InvalidArgumentError if the
-    promise is unknown. NotEnoughNodesError if it cannot be kept, with the reason and the
+    `home` is the region of a `regional` stream, where all its copies are. InvalidArgumentError
+    if the promise is unknown. NotEnoughNodesError if it cannot be kept, with the reason and the
     nearest one that can.
     """
-    loss = Loss.parse(survive, is_regional=is_regional)
-    nodes = sorted(set(candidates))
+    loss = Loss.parse(survive, is_regional=home is not None)
+    nodes = sorted({one for one in candidates if home in (None, one.location.region)})
     try:
-        return _plan(loss, nodes, durability)
+        return _plan(loss, nodes, durability, home)
     except NotEnoughNodesError as error:
-        raise NotEnoughNodesError(f"{error}{_nearest(loss, nodes, durability)}") from None
+        where = f"in region {home}: " if home else ""
+        raise NotEnoughNodesError(
+            f"{where}{error}{_nearest(loss, nodes, durability)}"
+        ) from None
 
 
 def _nearest(loss: Loss, nodes: Sequence[Candidate], durability: Durability) -> str:
@@ -118,7 +121,9 @@ def _can_plan(loss: Loss, nodes: Sequence[Candidate], durability: Durability) ->
     return True
 
 
-def _plan(loss: Loss, nodes: Sequence[Candidate], durability: Durability) -> SurvivalPlan:
+def _plan(
+    loss: Loss, nodes: Sequence[Candidate], durability: Durability, home: str | None = None
+) -> SurvivalPlan:
     counts = _counts(loss, nodes)
     least = 2 * loss.domains + 1
     if len(counts) < least:
@@ -130,8 +135,9 @@ def _plan(loss: Loss, nodes: Sequence[Candidate], durability: Durability) -> Sur
     for size in _sizes(loss, len(counts)):
         for config in _configs(loss, size, counts, durability):
             if _holds(loss, config, counts):
-                lines = _explained(loss, config, counts, nodes)
-                return SurvivalPlan(loss, config, _terms(loss, config), lines)
+                lines = _explained(loss, config, counts, nodes, home)
+                terms = attrs.evolve(_terms(loss, config), region=home)
+                return SurvivalPlan(loss, config, terms, lines)
     raise NotEnoughNodesError(_refusal(loss, counts))
 
 
@@ -250,7 +256,11 @@ def _terms(loss: Loss, config: QuorumConfig) -> PlacementTerms:
 
 
 def _explained(
-    loss: Loss, config: QuorumConfig, counts: Mapping[str, int], nodes: Sequence[Candidate]
+    loss: Loss,
+    config: QuorumConfig,
+    counts: Mapping[str, int],
+    nodes: Sequence[Candidate],
+    home: str | None,
 ) -> tuple[str, ...]:
     size, ack, m = config.ensemble_size, config.ack_quorum, config.min_regions
     shares = Counter(share for share in shares_dealt(counts, size).values() if share)
@@ -271,8 +281,10 @@ def _explained(
     else:
         lines.append(
             f"an append waits for {ack} of them: no round trip to another region"
-            + _unless_narrow(size, nodes)
+            + ("" if home else _unless_narrow(size, nodes))
         )
+    if home:
+        lines.append(f"all copies are in region {home}: losing the region loses the stream")
     lines.append(
         f"without any {loss}, {ack} copies are left to write to, the lost copies never held an"
         " entry alone, and a new ensemble still fits the nodes that are up"

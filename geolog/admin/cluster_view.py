@@ -82,6 +82,7 @@ async def judge_cluster(
         },
         queued_count=len(queued),
         forbidden_regions=switches.forbidden_regions,
+        own_policies=access.pool.nodes.own_policies,
         metadata=access.metadata.session_state.value,
         metadata_spare=None if reach is None else reach.spare_count,
         metadata_away=() if reach is None else reach.away,
@@ -99,14 +100,14 @@ async def judge_cluster(
 
 
 async def _stream_states(access: ClusterAccess) -> list[StreamState]:
-    """Each partition of each stream, except streams that are deleted meanwhile."""
+    """Each partition and mirror of each stream, except streams that are deleted meanwhile."""
     catalog, asked = StreamCatalog(access.metadata, access.paths), []
     for name in await catalog.names():
         try:
             record = await catalog.read(name)
         except NoSuchStreamError:
             continue
-        asked += [partial(_state_of, access, record, one) for one in record.partition_names()]
+        asked += [partial(_state_of, access, record, one) for one in record.log_names()]
     states: list[StreamState] = []
     for start in range(0, len(asked), _AT_ONCE):
         found = await all_of(asked[start : start + _AT_ONCE])
@@ -124,8 +125,10 @@ async def _state_of(
             ledger = (await access.ledgers.read(listed.record.ledger)).record
         except NoSuchLedgerError:
             return None
-    what = str(stream.name) if stream.partitions == 1 else str(partition)
-    return StreamState(what, stream.quorum, ledger, stream.placement, stream.survive)
+    is_whole = stream.partitions == 1 and not partition.mirror
+    what = str(stream.name) if is_whole else str(partition)
+    terms = stream.placement_of(partition)
+    return StreamState(what, stream.quorum, ledger, terms, stream.survive)
 
 
 async def _answering_nodes(access: ClusterAccess) -> list[tuple[NodeRecord, Doubt | None]]:

@@ -35,7 +35,7 @@ async def extents_of(
     before: SegmentRecord | None = None
     async with aclosing(access.partitions.segments.from_first(name)) as listed:
         async for some in listed:
-            segments = [one for one in some if one.segment <= end.segment]
+            segments = [one for one in some if one.row_number <= end.row_number]
             ledgers = await access.catalog.records_of([one.ledger for one in segments])
             for segment, ledger in zip(segments, ledgers, strict=True):
                 if ledger is None:
@@ -54,6 +54,8 @@ async def _sequence_due(
     segment: SegmentRecord,
 ) -> int | None:
     """The expected first sequence: after the previous segment, unless that was trimmed."""
+    if before is None and name.mirror:
+        return segment.first_sequence  # A mirror may begin at a later snapshot.
     sequence_next: int = FIRST_SEQUENCE
     if before is not None:
         assert before.last_sequence is not None, f"{before} has a successor and no end"
@@ -66,7 +68,7 @@ async def _sequence_due(
 
 
 def _last_entry(segment: SegmentRecord, end: PartitionEnd) -> EntryId:
-    if segment.segment == end.segment:
+    if segment.row_number == end.row_number:
         return EntryId(segment.numbering.in_ledger(end.entry) - 1)
     assert segment.last_entry is not None, f"{segment} has a successor and no end"
     return segment.last_entry

@@ -30,6 +30,7 @@ from geolog.metadata.replaced_nodes import ReplacedNode
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
 from topology.location import Location
+from topology.own_policy import NONE_KNOWN, OwnPolicies
 from topology.promise import promise_broken
 from topology.quorum import QuorumConfig
 from topology.ring.window_rule import Adherence
@@ -57,6 +58,8 @@ class ClusterState:
     queued_count: int = 0
     """Ledgers in the repair queue."""
     forbidden_regions: frozenset[str] = frozenset()
+    own_policies: OwnPolicies = NONE_KNOWN
+    """The placement policies of other packages that this process knows."""
     metadata: str = "connected"
     metadata_spare: int | None = None
     """Servers that the metadata store can lose now and keep a majority; None if not known.
@@ -83,7 +86,7 @@ def judge(
     cluster: ClusterState, streams: Sequence[StreamState], ledgers: LedgersJudged
 ) -> HealthReport:
     """Judge the cluster: its state, the reasons, and how many more regions it can lose."""
-    rooms = Rooms(cluster.live, cluster.forbidden_regions)
+    rooms = Rooms(cluster.live, cluster.forbidden_regions, cluster.own_policies)
     reasons = [
         *_node_reasons(cluster, ledgers),
         *_metadata_reasons(cluster),
@@ -229,7 +232,7 @@ def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _
     if not fragment.rule(ledger.quorum).acks_all(_mask(fragment, up)):
         mends = f"start {away}" if away else _leaving(ledger, cluster, rooms, stream)
         return _unhealthy(f"{about} has too few members up to acknowledge appends: {mends}")
-    adherence = adherence_as_recorded(ledger, fragment)
+    adherence = adherence_as_recorded(ledger, fragment, cluster.own_policies)
     means = ""
     if adherence is not Adherence.STRICT and (stream.survive or rooms.has_better(stream)):
         means = _what_soft_means(ledger, adherence)
@@ -317,7 +320,7 @@ def _broken(
 def _what_soft_means(ledger: LedgerRecord, adherence: Adherence) -> str:
     if ledger.placement.policy is PolicyKind.REGION_AWARE:
         return "would not survive losing another region"
-    return f"meets its policy {ledger.placement.policy.value!r} only as {adherence.value}"
+    return f"meets its policy {ledger.placement.name!r} only as {adherence.value}"
 
 
 # --------------------------------------------------------------- fragments that are final

@@ -163,8 +163,9 @@ class LedgerMove:
                 f"with node {self._new.node_id} in {self._new.location.region} it would not"
                 " span enough regions; name another node (--with NODE_ID)"
             )
-        was = adherence_as_recorded(record, before.fragment)
-        will_be = adherence_as_recorded(record, after.fragment)
+        own = self._access.pool.nodes.own_policies
+        was = adherence_as_recorded(record, before.fragment, own)
+        will_be = adherence_as_recorded(record, after.fragment, own)
         if rank_of(will_be) < rank_of(was):
             self.warnings.append(
                 f"ledger {record.ledger}: with node {self._new.node_id} in"

@@ -9,6 +9,7 @@ from geolog.metadata.nodes import NodeRecord
 from geolog.protocol.ledger_state import LedgerRecord
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
 from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
+from topology.own_policy import NONE_KNOWN, OwnPolicies, UnknownPolicyError
 from topology.policy import PlacementRequest
 from topology.quorum import QuorumConfig
 from topology.ring.search import PlacementUndecidedError
@@ -44,10 +45,13 @@ class Rooms:
     """Whether new ledgers can be placed after losing regions; cached for equal streams."""
 
     def __init__(
-        self, live: Sequence[NodeRecord], forbidden_regions: frozenset[str] = frozenset()
+        self,
+        live: Sequence[NodeRecord],
+        forbidden_regions: frozenset[str] = frozenset(),
+        own: OwnPolicies = NONE_KNOWN,
     ) -> None:
         self._live = live
-        self._place = PlacementPlace(forbidden_regions=forbidden_regions)
+        self._place = PlacementPlace(forbidden_regions=forbidden_regions, own=own)
         self._known: dict[_RoomKey, Adherence | None] = {}
         self._undecided: set[_RoomKey] = set()
 
@@ -100,6 +104,8 @@ class Rooms:
         key = (stream.placement, quorum, lost)
         try:
             placed = policy.new_ensemble(members, request, random.Random(0))
+        except UnknownPolicyError:  # By its numbers alone: those who write it know it.
+            return _by_numbers(members.draining(excluded), quorum)
         except PlacementUndecidedError:
             self._undecided.add(key)
             return None  # Not proven; an operator should look.
@@ -108,3 +114,12 @@ class Rooms:
         if placed.is_undecided:
             self._undecided.add(key)
         return placed.adherence
+
+
+def _by_numbers(members: Membership, quorum: QuorumConfig) -> Adherence | None:
+    """STRICT if there are nodes and regions enough for the quorums, else None."""
+    usable = members.writable
+    is_enough = (
+        usable.count >= quorum.ensemble_size and len(usable.regions) >= quorum.min_regions
+    )
+    return Adherence.STRICT if is_enough else None

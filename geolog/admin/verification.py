@@ -73,6 +73,10 @@ class VerifyReport:
     """Entries whose good copies are not an ack set."""
     under_replicated: int = 0
     """Entries with fewer good copies than the write quorum."""
+    mirrored: int = 0
+    """Entries of mirrors that were compared with the home's."""
+    mirrors_unequal: int = 0
+    """Entries of mirrors that differ from the home's, or that the home does not have."""
     full_copies: bool = False
     bytes_read: int = 0
     """Bytes of intact copies, read from the disks of their nodes."""
@@ -88,6 +92,7 @@ class VerifyReport:
     def is_good(self) -> bool:
         """Whether no operator action is needed."""
         faults = self.damaged + self.unequal + self.gaps + self.without_ack_set
+        faults += self.mirrors_unequal
         return faults == 0 and not (self.full_copies and self.under_replicated)
 
     @property

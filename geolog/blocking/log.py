@@ -1,7 +1,7 @@
 # Generated from geolog/aio/log.py by `python -P -m sim.twins`: edit that file.
 """The log, as calls into the trio thread."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
@@ -16,10 +16,12 @@ from geolog.client.reading.bounds import EARLIEST, Bound
 from geolog.client.reading.reader import Reader as TrioReader
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer_pending import AckLevel
+from geolog.ledger.replicas.hedging import ReadStatistics
 from geolog.portal.inlet import Inlet
-from geolog.portal.outlet import Outlet
+from geolog.portal.outlet import Outlet, open_outlets
 from geolog.portal.residence import Residence, TrioBlock
 from geolog.portal.trio_thread import Tasks, shared_thread
+from geolog.protocol.hedge_policy import HedgePolicy
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,8 +59,16 @@ class Log:
     list_streams = _in_trio_thread(TrioLog.list_streams)
     describe_stream = _in_trio_thread(TrioLog.describe_stream)
     list_segments = _in_trio_thread(TrioLog.list_segments)
+    list_cursors = _in_trio_thread(TrioLog.list_cursors)
+    describe_cursor = _in_trio_thread(TrioLog.describe_cursor)
+    seek_cursor = _in_trio_thread(TrioLog.seek_cursor)
+    delete_cursor = _in_trio_thread(TrioLog.delete_cursor)
     list_nodes = _in_trio_thread(TrioLog.list_nodes)
     health = _in_trio_thread(TrioLog.health)
+
+    def read_statistics(self) -> ReadStatistics:
+        """Questions to replicas so far, by all readers of the log, and how they were hedged."""
+        return self._log.read_statistics()
 
     def verify_stream(
         self,
@@ -123,20 +133,101 @@ class Log:
         start: Bound = EARLIEST,
         stop: Bound | None = None,
         follow: bool = False,
+        cursor: str | None = None,
+        shared: bool = False,
+        take: bool = False,
+        auto_commit: bool = True,
+        hedge: str | HedgePolicy | None = None,
     ) -> Opening[Reader, TrioReader]:
         """Read in order from `start` up to `stop`, exclusive.
 
         name: a stream, or one partition of it. Without `stop` the read ends at the current end.
         follow: go on after that end, and wait for new records until the stream is sealed.
+        cursor: resume where the cursor of this name stands, and commit what was taken, within
+        about a second and at the end of the block; `start` is for a new cursor. shared: divide
+        the partitions among all readers that share the cursor. take: take the cursor from a
+        reader that has it. auto_commit: if False, only `Reader.commit` commits.
+        CursorHeldError.
+        hedge: the hedge policy of this reader, as in `connect`; None for that of the log.
         """
         thread = self._residence.thread
         outlet = Outlet[Waiter](thread, wake=wake_all)
-        opening = partial(self._log.open_reader, name, start=start, stop=stop, follow=follow)
+        opening = partial(
+            self._log.open_reader,
+            name,
+            start=start,
+            stop=stop,
+            follow=follow,
+            cursor=cursor,
+            shared=shared,
+            take=take,
+            auto_commit=auto_commit,
+            hedge=hedge,
+        )
 
         def prepare() -> tuple[Residence[TrioReader], Tasks]:
             return Residence(thread, lambda: outlet.open(opening())), self._residence.tasks
 
-        return Opening(prepare, lambda _, reader: Reader(repr(reader), outlet))
+        return Opening(
+            prepare,
+            lambda residence, reader: Reader(
+                residence.call, reader, outlet, has_cursor=cursor is not None
+            ),
+            on_leave=lambda reader, is_failed: reader.put_down(is_failed=is_failed),
+        )
+
+    def open_readers(
+        self,
+        name: str,
+        *,
+        count: int,
+        start: Bound = EARLIEST,
+        stop: Bound | None = None,
+        follow: bool = False,
+        cursor: str | None = None,
+        shared: bool = False,
+        take: bool = False,
+        auto_commit: bool = True,
+        hedge: str | HedgePolicy | None = None,
+    ) -> Opening[list[Reader], Sequence[TrioReader]]:
+        """Divide the partitions of a stream among `count` readers of this process.
+
+        Each partition is one reader's. With a cursor, the readers have it together. The other
+        arguments are as of `open_reader`.
+        """
+        thread = self._residence.thread
+        outlets = [Outlet[Waiter](thread, wake=wake_all) for _ in range(max(count, 0))]
+        opening = partial(
+            self._log.open_readers,
+            name,
+            count=count,
+            start=start,
+            stop=stop,
+            follow=follow,
+            cursor=cursor,
+            shared=shared,
+            take=take,
+            auto_commit=auto_commit,
+            hedge=hedge,
+        )
+
+        def prepare() -> tuple[Residence[Sequence[TrioReader]], Tasks]:
+            opened = Residence(thread, lambda: open_outlets(outlets, opening()))
+            return opened, self._residence.tasks
+
+        return Opening(
+            prepare,
+            lambda residence, readers: [
+                Reader(residence.call, reader, outlet, has_cursor=cursor is not None)
+                for reader, outlet in zip(readers, outlets, strict=True)
+            ],
+            on_leave=_put_down,
+        )
+
+
+def _put_down(readers: list[Reader], is_failed: bool) -> None:  # noqa: FBT001 - as `on_leave` is called.
+    for reader in readers:
+        reader.put_down(is_failed=is_failed)
 
 
 def log_of(

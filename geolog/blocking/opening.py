@@ -3,6 +3,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -15,6 +16,10 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 
+def _do_nothing(_: object, is_failed: bool) -> None:  # noqa: FBT001 - as `on_leave` is called.
+    pass
+
+
 class Opening(AbstractContextManager[S], Generic[S, T]):
     """Opens when `with` enters it and closes when the block ends. Use it once."""
 
@@ -22,9 +27,14 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
         self,
         prepare: Callable[[], tuple[Residence[T], Tasks]],
         surface: Callable[[Residence[T], T], S],
+        *,
+        on_leave: Callable[[S, bool], None] = _do_nothing,
     ) -> None:
+        """on_leave: called as the block ends, with whether it failed."""
         self._prepare = prepare
         self._surface = surface
+        self._on_leave = on_leave
+        self._leaving: Callable[[bool], None] = partial(_do_nothing, None)
         self._residence: Residence[T] | None = None
 
     def __enter__(self) -> S:
@@ -35,11 +45,13 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
         residence.start(tasks)
         try:
             settle(residence.opened)
-            return self._surface(residence, residence.opened.result())
+            opened = self._surface(residence, residence.opened.result())
         except BaseException:
             residence.cancel()
             settle_at_last(residence.ended)
             raise
+        self._leaving = partial(self._on_leave, opened)
+        return opened
 
     def __exit__(
         self,
@@ -51,6 +63,7 @@ class Opening(AbstractContextManager[S], Generic[S, T]):
         assert residence is not None, "the block was entered"
         if residence.thread.is_forked:
             return  # The parent closes it.
+        self._leaving(error is not None)
         residence.leave(is_failed=error is not None)
         try:
             settle(residence.ended)

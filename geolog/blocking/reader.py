@@ -2,14 +2,17 @@
 """Read from an ordinary thread: batches cross from the trio thread; records are views."""
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Generic, TypeVar
 
 import attrs
 
-from geolog.blocking.waiting import Waiter, new_waiter
-from geolog.client.reading.reader import ReadTrimmedError
+from geolog.blocking.waiting import Waiter, new_waiter, wait_for
+from geolog.client.reading.reader import Reader as TrioReader
+from geolog.client.reading.reader import ReadTrimmedError, no_cursor
 from geolog.client.reading.record import Gap, Record, RecordBatch
+from geolog.client.reading.taken import taken_before, taken_to
+from geolog.portal.call import Call
 from geolog.portal.outlet import Outlet
 from geolog.portal.would_block import WouldBlock
 
@@ -23,9 +26,23 @@ class Reader:
     again to go on after them. `items` and `runs` give a `Gap` in their place instead.
     """
 
-    def __init__(self, name: str, outlet: Outlet[Waiter]) -> None:
-        self._name = name
+    def __init__(
+        self,
+        call: Callable[[Callable[[], Awaitable[None]]], Call[None]],
+        reader: TrioReader,
+        outlet: Outlet[Waiter],
+        *,
+        has_cursor: bool,
+    ) -> None:
+        self._name = repr(reader)
+        self._call = call
+        self._reader = reader
         self._outlet = outlet
+        self._has_cursor = has_cursor
+        self._run: RecordBatch | Gap | None = None
+        """With a cursor: the run that the application has in hand."""
+        self._item: Record | Gap | None = None
+        """The last item of that run, if it takes single ones."""
         self._runs: deque[RecordBatch | Gap] = deque()
         self._records: Iterator[Record] = iter(())
 
@@ -53,7 +70,48 @@ class Reader:
         """Iterate over batches, and a Gap wherever records were trimmed."""
         return Items(self._next_run)
 
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that a reader with a cursor reads now; none if it is a spare."""
+        return self._reader.partitions
+
+    def commit(self) -> None:
+        """Commit all that was taken to the cursor; return when it is stored.
+
+        A partition's position is stored at most once a second, so this may take that long.
+        CursorLostError if some of it will not be stored, because another reader has the cursor
+        or the partition, or because its position was set. All the rest is stored then.
+        """
+        self._tell_so_far()
+        wait_for(self._call(self._reader.commit))
+
+    def commit_nowait(self) -> None:
+        """Commit all that was taken to the cursor, within about a second."""
+        self._tell_so_far()
+        self._outlet.post(self._reader.commit_nowait)
+
+    def _tell_so_far(self) -> None:
+        """Tell what was taken of the run in hand, which remains in hand."""
+        if not self._has_cursor:
+            raise no_cursor()
+        if self._run is not None:
+            self._outlet.tell_taken(self._reader, self._run, taken_to(self._run, self._item))
+
+    def put_down(self, *, is_failed: bool) -> None:
+        """Count the run in hand as taken; with `is_failed`, without its last item."""
+        run, item = self._run, self._item
+        self._run = self._item = None
+        if run is not None:
+            sequence = taken_before(item) if is_failed else taken_to(run, item)
+            self._outlet.tell_taken(self._reader, run, sequence)
+
     def _next_item(self) -> Record | Gap:
+        item = self._find_item()
+        if self._has_cursor:
+            self._item = item
+        return item
+
+    def _find_item(self) -> Record | Gap:
         record = next(self._records, None)
         while record is None:
             run = self._next_run()
@@ -70,11 +128,16 @@ class Reader:
         return run
 
     def _next_run(self) -> RecordBatch | Gap:
+        if self._has_cursor:
+            self.put_down(is_failed=False)
         if not self._runs:
             self._runs.extend(self._take())
         if not self._runs:
             raise StopIteration
-        return self._runs.popleft()
+        run = self._runs.popleft()
+        if self._has_cursor:
+            self._run = run
+        return run
 
     def _take(self) -> list[RecordBatch | Gap]:
         while True:

@@ -23,11 +23,32 @@ class PartitionDescription:
 
 
 @attrs.frozen(kw_only=True)
+class MirrorDescription:
+    """The copy of a partition in another region, and how far it reaches."""
+
+    partition: int
+    region: str
+    owner: str | None
+    owner_epoch: int
+    owner_is_alive: bool
+    rows_count: int
+    """Ledgers in its list."""
+    first_sequence: int
+    """Sequence of the first record that was not trimmed."""
+    completed_sequence: int
+    """Sequence of the first record after all completed ledgers."""
+
+
+@attrs.frozen(kw_only=True)
 class StreamDescription:
     """A stream's settings, and its partitions."""
 
     name: str
     mode: str
+    home: str | None
+    """The region of a `regional` stream's copies and owners; None for a `global` one."""
+    relay_to: list[str]
+    """The regions that mirror it."""
     partitions: int
     ensemble_size: int
     write_quorum: int
@@ -48,6 +69,8 @@ class StreamDescription:
     is_sealed: bool
     created_us: int
     partition_list: list[PartitionDescription]
+    mirror_list: list[MirrorDescription] = attrs.field(factory=list)
+    """The mirrors in other regions."""
     explanation: list[str] = attrs.field(factory=list)
     """Set at creation: what was chosen, why, and what it costs, one sentence each."""
     survives_region: bool | None = None

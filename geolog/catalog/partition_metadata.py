@@ -6,6 +6,7 @@ from geolog.catalog.partition_owners import PartitionOwners
 from geolog.catalog.partition_trims import PartitionTrims
 from geolog.catalog.segment_changes import SegmentChanges
 from geolog.catalog.segment_records import SegmentRecords
+from geolog.catalog.stream_homes import StreamHomes
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
@@ -21,5 +22,6 @@ class PartitionMetadata:
         self.owners = PartitionOwners(metadata, paths)
         self.offers = Offers(metadata, paths, self.owners)
         self.segments = SegmentRecords(metadata, paths)
-        self.trims = PartitionTrims(metadata, paths, ledgers, self.segments)
-        self.changes = SegmentChanges(metadata, paths, ledgers, self.owners)
+        self.homes = StreamHomes(metadata, paths)
+        self.trims = PartitionTrims(metadata, paths, ledgers, self.segments, self.homes)
+        self.changes = SegmentChanges(metadata, paths, ledgers, self.owners, self.homes)

@@ -165,11 +165,13 @@ class PartitionOwners:
         return None if found.epoch == owner.epoch else no_owner(name, found)
 
     async def is_owner_alive(self, owner: OwnerRecord) -> bool:
-        """Whether the owner's process is alive, as far as metadata knows."""
+        """Whether the owner's process is alive, by an answer at least as new as the record.
+
+        A process's reads never go back, so this needs no sync, which would cost a round trip.
+        """
         if not owner.presence:
             return False
-        found = await self._metadata.find(owner.presence, freshness=Freshness.LATEST)
-        return found is not None
+        return await self._metadata.find(owner.presence) is not None
 
     async def look_for_owner(
         self, name: PartitionName, *, freshness: Freshness = Freshness.LATEST
@@ -267,16 +269,20 @@ class PartitionOwners:
         return await ask_time(self._metadata, owner.presence)
 
     async def possibly_lost(self, names: Sequence[PartitionName]) -> list[PartitionName]:
-        """Those whose stream is gone, sealed or being deleted; one read for each stream."""
+        """Those whose stream is gone, sealed or being deleted; one read for each stream.
+
+        A mirror outlives the sealing of its stream, but not the end of relaying to its region.
+        """
         streams = sorted({name.stream for name in names})
         paths = [self._paths.stream(stream) for stream in streams]
-        usable = set()
+        usable: set[PartitionName] = set()
         for path, stored in zip(paths, await find_all(self._metadata, paths), strict=True):
             if stored is not None:
                 record = open_document(stored.data, StreamRecord, path=path)
-                if not record.is_sealed and not record.is_incomplete:
-                    usable.add((record.name, record.life))
-        return [name for name in names if (name.stream, name.life) not in usable]
+                if not record.is_incomplete:
+                    logs = record.log_names()
+                    usable.update(one for one in logs if one.mirror or not record.is_sealed)
+        return [name for name in names if name not in usable]
 
     # Taking a partition from its owner, for good.
 

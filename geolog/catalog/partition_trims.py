@@ -3,13 +3,14 @@
 Anybody may move a trim, and anybody may drop segments from the front of a list: owners only
 append to it.
 
-Rules: PROTOCOL S12.
+Rules: PROTOCOL H1 and S12.
 """
 
 from contextlib import aclosing, suppress
 
 from geolog.catalog.partition_owners import no_partition
 from geolog.catalog.segment_records import SegmentRecords
+from geolog.catalog.stream_homes import StreamHomes
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
@@ -21,6 +22,7 @@ from geolog.metadata.seam import (
     NoNodeError,
     NotEmptyError,
     Operation,
+    Put,
 )
 from geolog.protocol.ids import Sequence
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
@@ -35,11 +37,13 @@ class PartitionTrims:
         paths: ClusterPaths,
         ledgers: LedgerMetadata,
         segments: SegmentRecords,
+        homes: StreamHomes,
     ) -> None:
         self._metadata = metadata
         self._paths = paths
         self._ledgers = ledgers
         self._segments = segments
+        self._homes = homes
 
     async def read_latest(self, name: PartitionName) -> TrimRecord:
         """Where the partition begins, including all that was written before this call."""
@@ -65,10 +69,14 @@ class PartitionTrims:
             if found.first_sequence >= first_sequence:
                 return found
             moved = TrimRecord(first_sequence=first_sequence, trimmed_us=now_us)
+            at_home = await self._homes.checks(name, None)
             try:
-                await self._metadata.put(self._paths.trim(name), seal_document(moved), version)
+                await self._metadata.multi(
+                    [*at_home, Put(self._paths.trim(name), seal_document(moved), version)]
+                )
             except (BadVersionError, NoNodeError):
-                continue  # Another process moved it, or the partition is gone.
+                await self._homes.has_changed(name)
+                continue  # It or the home was moved meanwhile, or the partition is gone.
             return moved
 
     async def drop_trimmed(self, name: PartitionName) -> int:
@@ -94,7 +102,7 @@ class PartitionTrims:
                 dropped_count += len(going)
                 if len(going) < len(some):
                     break
-        await self._drop_empty_buckets(name, last.record.segment)
+        await self._drop_empty_buckets(name, last.record.row_number)
         return dropped_count
 
     async def _drop_empty_buckets(self, name: PartitionName, last: int) -> None:
@@ -135,7 +143,7 @@ class PartitionTrims:
 
     def _drops(self, name: PartitionName, segment: SegmentRecord) -> list[Operation]:
         return [
-            Delete(self._paths.segment(name, segment.segment)),
+            Delete(self._paths.segment(name, segment.row_number)),
             self._ledgers.delete(segment.ledger),
         ]
 

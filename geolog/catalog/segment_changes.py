@@ -1,15 +1,16 @@
 """The steps by which an owner changes its partition's list of segments.
 
 Each step is one multi that also moves, or checks, the version of the owner record, so that only
-the current owner can take it.
+the current owner can take it. At home, steps of a `regional` stream check its home record, too.
 
-Rules: PROTOCOL L8, O3, O4 and O10.
+Rules: PROTOCOL H1, L8, O3, O4 and O10.
 """
 
 import attrs
 
 from geolog.catalog.partition_owners import PartitionOwners, VersionedOwner, no_owner
 from geolog.catalog.segment_records import VersionedSegment
+from geolog.catalog.stream_homes import StreamHomes
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.documents import seal_document
 from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
@@ -46,29 +47,39 @@ class SegmentChanges:
         paths: ClusterPaths,
         ledgers: LedgerMetadata,
         owners: PartitionOwners,
+        homes: StreamHomes,
     ) -> None:
         self._metadata = metadata
         self._paths = paths
         self._ledgers = ledgers
         self._owners = owners
+        self._homes = homes
 
     async def complete(
         self, name: PartitionName, owner: VersionedOwner, segment: VersionedSegment
     ) -> None:
         """Store the end of a segment whose ledger is CLOSED. FencedError if not the owner.
 
-        `owner` may be the record of a sealed partition, which no other owner can take.
+        `owner` may be the record of a sealed partition, which no other owner can take. It may
+        be a later home that completes what an earlier one left open.
         """
-        path = self._paths.segment(name, segment.record.segment)
-        try:
-            await self._metadata.multi(
-                [
-                    Check(self._paths.owner(name), owner.version),
-                    Put(path, seal_document(segment.record), segment.version),
-                ]
-            )
-        except (BadVersionError, NoNodeError):
-            raise no_owner(name, (await self._owners.read_latest(name)).record) from None
+        path = self._paths.segment(name, segment.record.row_number)
+        while True:
+            at_home = await self._homes.checks(name, None)
+            try:
+                await self._metadata.multi(
+                    [
+                        *at_home,
+                        Check(self._paths.owner(name), owner.version),
+                        Put(path, seal_document(segment.record), segment.version),
+                    ]
+                )
+            except (BadVersionError, NoNodeError):
+                found = await self._owners.read_latest(name)
+                if found.version == owner.version and await self._homes.has_changed(name):
+                    continue
+                raise no_owner(name, found.record) from None
+            return
 
     async def activate(
         self,
@@ -85,22 +96,28 @@ class SegmentChanges:
         SealedError, NoSuchStreamError. NoSuchLedgerError if the successor has expired unused.
         OutcomeUnknownError if metadata gives no answer.
         """
-        owned = attrs.evolve(owner.record, segment_highest=segment.segment)
-        opened = attrs.evolve(opening.record.opened(), segment=segment.segment)
+        owned = attrs.evolve(owner.record, segment_highest=segment.row_number)
+        opened = attrs.evolve(
+            opening.record.opened(),
+            segment=segment.segment,
+            first_in_segment=segment.first_entry,
+        )
         opens: list[Operation] = [
             Put(self._paths.owner(name), seal_document(owned), owner.version),
             self._ledgers.put(opening, opened),
-            Create(self._paths.segment(name, segment.segment), seal_document(segment)),
+            Create(self._paths.segment(name, segment.row_number), seal_document(segment)),
         ]
-        # The first segment of a bucket makes the bucket, but not its parent: a deleted stream
-        # must stay deleted.
-        needs_bucket = segment.segment == 1 or segment.segment % BUCKET_COUNT_MAX == 0
+        # The first row of a bucket makes the bucket, but not its parent: a deleted stream must
+        # stay deleted.
+        row = segment.row_number
+        needs_bucket = row == 1 or row % BUCKET_COUNT_MAX == 0
         while True:
-            bucket = [Create(self._paths.segment_bucket(name, segment.segment))]
+            bucket = [Create(self._paths.segment_bucket(name, row))]
             makes = bucket if needs_bucket else []
             closes = [] if closing is None else self._close(name, closing)
+            at_home = await self._homes.checks(name, segment.home_epoch)
             try:
-                await self._metadata.multi([*makes, *opens, *closes])
+                await self._metadata.multi([*at_home, *makes, *opens, *closes])
                 break
             except (BadVersionError, NodeExistsError, NoNodeError) as error:
                 found = await self._owners.read_latest(name)
@@ -114,6 +131,8 @@ class SegmentChanges:
                 if isinstance(error, NoNodeError):
                     await self._ledgers.read_latest(opening.record.ledger)
                     raise
+                if found.version == owner.version and await self._homes.has_changed(name):
+                    continue
                 closing = await self._closing_over(name, owner, found, closing)
         # Each compare-and-set raises a version by one.
         return (
@@ -123,7 +142,7 @@ class SegmentChanges:
         )
 
     async def _is_listed(self, name: PartitionName, segment: SegmentRecord) -> bool:
-        stored = await self._metadata.find(self._paths.segment(name, segment.segment))
+        stored = await self._metadata.find(self._paths.segment(name, segment.row_number))
         return stored is not None and stored.data == seal_document(segment)
 
     async def finish(
@@ -132,8 +151,9 @@ class SegmentChanges:
         """Close the last ledger without a successor. FencedError if not the owner."""
         is_owner = Check(self._paths.owner(name), owner.version)
         while True:
+            at_home = await self._homes.checks(name, closing.completed.home_epoch)
             try:
-                await self._metadata.multi([is_owner, *self._close(name, closing)])
+                await self._metadata.multi([*at_home, is_owner, *self._close(name, closing)])
                 return
             except NoNodeError:  # The stream was deleted.
                 raise no_owner(name, (await self._owners.read_latest(name)).record) from None
@@ -141,6 +161,8 @@ class SegmentChanges:
                 found = await self._ledgers.read_latest(closing.ledger.record.ledger)
                 if closing.change.judge(found.record) is Judgement.STORED:
                     return  # It was our own write, and the answer was lost.
+                if await self._homes.has_changed(name):
+                    continue
                 again = await self._closing_over(
                     name, owner, await self._owners.read_latest(name), closing
                 )
@@ -166,7 +188,7 @@ class SegmentChanges:
         return [
             self._ledgers.put(closing.ledger, closing.change.over(closing.ledger.record)),
             Put(
-                self._paths.segment(name, closing.completed.segment),
+                self._paths.segment(name, closing.completed.row_number),
                 seal_document(closing.completed),
                 closing.segment.version,
             ),

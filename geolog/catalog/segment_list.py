@@ -145,7 +145,7 @@ class SegmentList:
         found = {one: self._records[one] for one in numbers if one in self._records}
         missing = [one for one in numbers if one not in found]
         for listed in await self._partitions.segments.at(self._name, missing):
-            found[listed.record.segment] = listed
+            found[listed.record.row_number] = listed
         for number, one in found.items():
             _keep(self._records, number, one, _RECORDS_MAX)
         return [found.get(one) for one in numbers]

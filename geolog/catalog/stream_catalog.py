@@ -1,9 +1,9 @@
 """Streams in metadata: their settings and their partitions.
 
-Rules: PROTOCOL S17.
+Rules: PROTOCOL H1, H4 and S17.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import attrs
@@ -23,6 +23,7 @@ from geolog.metadata.seam import (
     Operation,
     Put,
 )
+from geolog.protocol.home_record import HomeRecord
 from geolog.protocol.stream_state import (
     OwnerRecord,
     PartitionName,
@@ -33,7 +34,7 @@ from geolog.protocol.stream_state import (
 from topology.errors import ConflictError, NoSuchStreamError
 
 _MADE_AT_ONCE = 64
-"""Partitions made in one step: with the longest names they still fit a request."""
+"""Partitions and mirrors made in one step: with the longest names they still fit a request."""
 
 
 class StreamExistsError(ConflictError):
@@ -55,20 +56,21 @@ class StreamCatalog:
         return f"{now_us:x}.{session:x}.{self._lives_count:x}"
 
     async def create(self, record: StreamRecord) -> None:
-        """Make a stream with its partitions, all or nothing. StreamExistsError.
+        """Make a stream with its partitions and mirrors, all or nothing. StreamExistsError.
 
         A stream with many partitions takes several steps, and is usable after the last.
         """
         namespace = self._paths.namespace(record.name.namespace)
         if await self._metadata.find(namespace) is None:
             await self._metadata.ensure_path(namespace)
-        if record.partitions <= _MADE_AT_ONCE:
-            await self._begin_create(record, record.partition_names())
+        if len(record.log_names()) <= _MADE_AT_ONCE:
+            await self._begin_create(record, record.log_names())
             return
         await self._begin_create(attrs.evolve(record, is_incomplete=True), [])
         try:
-            await self._make_partitions(record, record.partition_names())
-            await self._put(record, 0)
+            at_home = [] if record.home is None else [Check(self._home_path(record), 0)]
+            await self._make_partitions(record, record.log_names(), at_home)
+            await self._put(record, 0, at_home)
         except (BadVersionError, NoNodeError):
             raise NoSuchStreamError(
                 f"stream {str(record.name)!r} was deleted while it was being created"
@@ -78,6 +80,9 @@ class StreamCatalog:
         name = record.name
         operations: list[Operation] = [Create(self._paths.stream(name), seal_document(record))]
         operations.append(Create(self._paths.stream_life(name, record.life)))
+        if record.home is not None:
+            home = HomeRecord(region=record.home, home_epoch=record.home_epoch)
+            operations.append(Create(self._home_path(record), seal_document(home)))
         for partition in names:
             operations += self._makes(partition)
         try:
@@ -89,30 +94,46 @@ class StreamCatalog:
                 " --if-not-exists"
             ) from None
 
-    async def _make_partitions(self, record: StreamRecord, names: list[PartitionName]) -> None:
+    async def _make_partitions(
+        self, record: StreamRecord, names: list[PartitionName], at_home: list[Check]
+    ) -> None:
         """Make the partitions that do not exist; an interrupted attempt may have made some.
 
-        Nobody uses a partition before the stream's record counts it. NoNodeError if the stream
-        is gone.
+        `at_home`: the check that a `regional` stream still has the home that was read. Nobody
+        uses a partition before the stream's record counts it. NoNodeError for a lost stream.
         """
-        is_same = self._is_same(record)
+        checks = [self._is_same(record), *at_home]
         for start in range(0, len(names), _MADE_AT_ONCE):
             some = names[start : start + _MADE_AT_ONCE]
             try:
                 await self._metadata.multi(
-                    [is_same, *(one for name in some for one in self._makes(name))]
+                    [*checks, *(one for name in some for one in self._makes(name))]
                 )
             except NodeExistsError:
                 for name in some:
                     with suppress(NodeExistsError):
-                        await self._metadata.multi([is_same, *self._makes(name)])
+                        await self._metadata.multi([*checks, *self._makes(name)])
 
-    async def _put(self, record: StreamRecord, version: int) -> None:
+    async def _put(
+        self, record: StreamRecord, version: int, at_home: Sequence[Check] = ()
+    ) -> None:
         """Store settings by compare-and-set. BadVersionError, NoNodeError."""
         path = self._paths.stream(record.name)
         await self._metadata.multi(
-            [self._is_same(record), Put(path, seal_document(record), version)]
+            [self._is_same(record), *at_home, Put(path, seal_document(record), version)]
         )
+
+    def _home_path(self, record: StreamRecord) -> str:
+        return self._paths.home(record.name, record.life)
+
+    async def _is_at_home(self, record: StreamRecord) -> list[Check]:
+        """The check that a `regional` stream has the home that it has now."""
+        if record.home is None:
+            return []
+        path = self._home_path(record)
+        stored = await self._metadata.find(path, freshness=Freshness.LATEST)
+        # Streams made before there were home records have none, and cannot move.
+        return [] if stored is None else [Check(path, stored.version)]
 
     def _is_same(self, record: StreamRecord) -> Check:
         """Fail the multi if another stream has the name now: versions restart at 0."""
@@ -180,18 +201,33 @@ class StreamCatalog:
     ) -> StreamRecord:
         """Apply `changed` to the settings by compare-and-set. NoSuchStreamError.
 
-        New partitions are made first.
+        New partitions and mirrors are made first.
         """
         while True:
             found, version = await self._find(name)
             record = changed(_complete(found))
             try:
-                new = record.partition_names()[found.partitions :]
-                await self._make_partitions(record, new)
-                await self._put(record, version)
+                at_home = await self._is_at_home(record)
+                known = set(found.log_names())
+                new = [one for one in record.log_names() if one not in known]
+                await self._make_partitions(record, new, at_home)
+                await self._put(record, version, at_home)
             except (BadVersionError, NoNodeError):
                 continue  # It was changed meanwhile, or deleted.
             return record
+
+    async def mirrors_left(self, record: StreamRecord) -> list[PartitionName]:
+        """Mirrors of the stream in regions that are not its targets, or no more."""
+        wanted, found = record.log_names(), []
+        for child in await self._children(self._paths.stream(record.name), Freshness.LATEST):
+            kind, _, rest = child.partition("-")
+            place, _, life = rest.rpartition("-")
+            region, _, number = place.rpartition("-")
+            if kind == "mirror" and life == record.life:
+                name = PartitionName(record.name, int(number), life, region)
+                if name not in wanted:
+                    found.append(name)
+        return found
 
     async def begin_delete(self, name: StreamName) -> StreamRecord:
         """Make the stream unusable from now on. NoSuchStreamError if it is gone.
@@ -237,8 +273,11 @@ class StreamCatalog:
         while True:
             for child in await self._children(path):
                 # There may be partitions that the record does not count.
-                if child.startswith("partition-") and child.rpartition("-")[2] == record.life:
+                is_log = child.startswith(("partition-", "mirror-"))
+                if is_log and child.rpartition("-")[2] == record.life:
                     await self._delete_tree(f"{path}/{child}")
+            await self._delete_tree(self._paths.cursors(record.name, record.life))
+            await self._delete_tree(self._home_path(record))
             try:
                 await self._metadata.multi([Delete(life), Delete(path)])
             except NoNodeError:

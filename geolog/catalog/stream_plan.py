@@ -2,27 +2,29 @@
 
 The plan is tried on the nodes that exist, so no promise is made that cannot be kept.
 
-Rules: PROTOCOL P8.
+Rules: PROTOCOL H4 and P8.
 """
 
 import itertools
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 import attrs
 
 from geolog.background import both
-from geolog.catalog.stream_settings import StreamSettings
+from geolog.catalog.stream_settings import StreamSettings, check_policy, check_relay
 from geolog.ledger.nodes.node_pool import NodePool
 from geolog.metadata.nodes import NodeRecord, list_known_nodes
 from geolog.metadata.placement_switches import read_switches
 from geolog.metadata.seam import Metadata
-from geolog.protocol.stream_state import StreamName, StreamRecord
+from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.location import Location
 from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.placement import Candidate
-from topology.policy import PlacementRequest
+from topology.policy import Placement, PlacementRequest
+from topology.promise import promise_broken
 from topology.quorum import QuorumConfig, ack_quorum_smallest
 from topology.region_survival import (
     ONE_REGION,
@@ -70,6 +72,7 @@ class StreamPlan:
             retention_s=settings.retention_s,
             retention_bytes=settings.retention_bytes,
             writer_retention_s=settings.writer_retention_s,
+            relay_to=settings.relay_to,
         )
 
 
@@ -87,15 +90,81 @@ class StreamPlanner:
 
     async def plan(self, settings: StreamSettings) -> StreamPlan:
         """The plan. InvalidArgumentError, NotEnoughNodesError; both name what is possible."""
+        if settings.policy is not None:
+            check_policy(settings.policy, self.pool.nodes.own_policies)
+        home = await self._home_of(settings)
+        check_relay(settings.mode, home, settings.relay_to)
         if settings.survive is None:
-            return await self._plan_around(settings)
-        if settings.has_sizes:
+            plan = await self._plan_around(settings, home)
+        elif settings.has_sizes:
             raise InvalidArgumentError("give either `survive` or the quorum sizes, not both")
-        return await self._plan_to_survive(settings, Loss.parse(settings.survive))
+        else:
+            plan = await self._plan_to_survive(settings, home)
+        await self.check_targets(settings.relay_to, plan.quorum, plan.placement)
+        if settings.relay_to:
+            told = f"mirrored in {_named(settings.relay_to)}, after the append is acknowledged"
+            plan = attrs.evolve(plan, explanation=(*plan.explanation, told))
+        return plan
 
-    async def _plan_around(self, settings: StreamSettings) -> StreamPlan:
+    async def check_targets(
+        self, targets: Collection[str], quorum: QuorumConfig, terms: PlacementTerms
+    ) -> None:
+        """Refuse targets that are not regions of the cluster, or cannot hold a mirror.
+
+        InvalidArgumentError, NotEnoughNodesError.
+        """
+        if not targets:
+            return
+        known = await self.pool.nodes.resolved(
+            await list_known_nodes(self.metadata, self.cluster)
+        )
+        regions = {one.location.region for one in known}
+        for target in sorted(targets):
+            if target not in regions:
+                raise InvalidArgumentError(
+                    f"{target!r} is not a region of this cluster, so no stream can be relayed"
+                    f" to it; its regions are {_named(regions)}"
+                )
+            try:
+                self._try_on(known, attrs.evolve(terms, region=target), quorum)
+            except NotEnoughNodesError as error:
+                raise NotEnoughNodesError(
+                    f"{target} cannot hold a mirror, which has the stream's quorums: {error}"
+                ) from None
+
+    async def _home_of(self, settings: StreamSettings) -> str | None:
+        """The home that was given, if there is such a region; else the caller's own.
+
+        InvalidArgumentError, also for a home of a `global` stream, which has none.
+        """
+        if settings.mode is StreamMode.GLOBAL:
+            if settings.home is not None:
+                raise InvalidArgumentError(
+                    f"a stream of mode 'global' has no home, got {settings.home!r}: leave the"
+                    " home out, or use mode 'regional'"
+                )
+            return None
+        home = self.region if settings.home is None else settings.home
+        nodes = await self.pool.nodes.resolved(
+            await list_known_nodes(self.metadata, self.cluster)
+        )
+        regions = sorted({one.location.region for one in nodes})
+        if home is None:
+            raise InvalidArgumentError(
+                f"a stream of mode 'regional' needs a home region: one of {', '.join(regions)}"
+            )
+        if home not in regions:
+            raise InvalidArgumentError(
+                f"home {home!r} is not a region of this cluster; its regions are"
+                f" {', '.join(regions) or 'none'}"
+            )
+        return home
+
+    async def _plan_around(self, settings: StreamSettings, home: str | None) -> StreamPlan:
         """Keep the sizes given; choose the others so that losing a region is survived."""
-        terms = PlacementTerms(policy=settings.policy or PolicyKind.REGION_AWARE)
+        usual = PolicyKind.REGION_AWARE if home is None else PolicyKind.RACK_AWARE
+        named = settings.policy or PlacementTerms(policy=usual)
+        terms = attrs.evolve(named, region=home)
         registered, switches = await both(
             partial(list_known_nodes, self.metadata, self.cluster),
             partial(read_switches, self.metadata, self.cluster),
@@ -108,7 +177,7 @@ class StreamPlanner:
         derived = None if given.is_complete else complete_sizes(given, terms, allowed)
         quorum = derived or _usual_quorum(given, terms)
         terms.check(quorum)
-        self._try_on(known, terms, quorum)
+        tried = self._try_on(known, terms, quorum)
         why_not = why_not_without_a_region(quorum, terms, allowed)
         if why_not and switches.forbidden_regions:
             why_not += f"; placement is forbidden in {_named(switches.forbidden_regions)}"
@@ -119,6 +188,8 @@ class StreamPlanner:
             except NotEnoughNodesError as error:
                 why_not = str(error)
         told = f"does NOT survive losing a region: {why_not}" if why_not else outlives
+        if terms.policy is PolicyKind.OWN:
+            told = f"{why_not}; {_found_of(tried, known, quorum)}"
         return StreamPlan(
             quorum=quorum,
             placement=terms,
@@ -127,7 +198,9 @@ class StreamPlanner:
             region_loss_why_not=why_not,
         )
 
-    async def _plan_to_survive(self, settings: StreamSettings, loss: Loss) -> StreamPlan:
+    async def _plan_to_survive(self, settings: StreamSettings, home: str | None) -> StreamPlan:
+        assert settings.survive is not None
+        loss = Loss.parse(settings.survive, is_regional=home is not None)
         up, switches = await both(
             self.pool.live_nodes, partial(read_switches, self.metadata, self.cluster)
         )
@@ -139,7 +212,9 @@ class StreamPlanner:
             if one.is_writable and one.location.region not in forbidden
         ]
         try:
-            found = plan_to_survive(str(loss), candidates, durability=settings.durability)
+            found = plan_to_survive(
+                str(loss), candidates, durability=settings.durability, home=home
+            )
         except NotEnoughNodesError as error:
             if not forbidden:
                 raise
@@ -147,11 +222,11 @@ class StreamPlanner:
                 f"{error}. Placement is forbidden in {_named(forbidden)}"
                 " (geolog region allow-placement)"
             ) from None
-        kind = settings.policy
-        if kind is not None and kind is not found.placement.policy:
+        wanted = settings.policy
+        if wanted is not None and wanted.policy is not found.placement.policy:
             raise InvalidArgumentError(
-                f"survive {str(loss)!r} needs policy {found.placement.policy.value!r}, not"
-                f" {kind.value!r}; leave the policy out, or give the quorum sizes"
+                f"survive {str(loss)!r} needs policy {found.placement.name!r}, not"
+                f" {wanted.name!r}; leave the policy out, or give the quorum sizes"
             )
         majority = judge_majority(loss, self.metadata_regions)
         return StreamPlan(
@@ -166,10 +241,11 @@ class StreamPlanner:
 
     def _try_on(
         self, known: Sequence[NodeRecord], terms: PlacementTerms, quorum: QuorumConfig
-    ) -> None:
+    ) -> Placement:
         """Refuse a stream that even all known nodes together could not hold."""
         local = self.pool.config.placement.standing(self.region)
-        policy_of(terms, quorum, PlacementPlace(local=local)).new_ensemble(
+        place = PlacementPlace(local=local, own=self.pool.nodes.own_policies)
+        return policy_of(terms, quorum, place).new_ensemble(
             Membership.of(MembershipConfig(default_location=DEFAULT_LOCATION), _members(known)),
             PlacementRequest(
                 ensemble_size=quorum.ensemble_size,
@@ -186,6 +262,17 @@ def _members(nodes: Iterable[NodeRecord]) -> list[KnownNode]:
         KnownNode(node=one.instance, location=one.location, state=NodeUse.WRITABLE)
         for one in nodes
     ]
+
+
+def _found_of(placed: Placement, known: Sequence[NodeRecord], quorum: QuorumConfig) -> str:
+    """Whether an ensemble of another package's policy survives losing a region, computed."""
+    places: dict[str, Location] = {one.instance: one.location for one in known}
+    ring = tuple(places[node] for node in placed.nodes)
+    broken = promise_broken(ONE_REGION, quorum, ring)
+    where = ", ".join(sorted({place.region for place in ring}))
+    return f"the ensemble that it would choose now, in {where}, " + (
+        f"does not survive that: {broken}" if broken else "does survive that"
+    )
 
 
 def _named(names: Iterable[str]) -> str:
@@ -253,8 +340,17 @@ def _explained(terms: PlacementTerms, quorum: QuorumConfig) -> tuple[str, ...]:
     return (
         f"{copies}, on ensembles of {quorum.ensemble_size}",
         waits + across,
-        _PLACED[terms.policy],
+        _placed_by(terms) if terms.region is None else f"all copies are in {terms.region}",
     )
+
+
+def _placed_by(terms: PlacementTerms) -> str:
+    if terms.policy is PolicyKind.OWN:
+        return (
+            f"copies are where policy {terms.own!r} of another package puts them: every process"
+            " that writes the stream needs it"
+        )
+    return _PLACED[terms.policy]
 
 
 _PLACED = {

@@ -3,7 +3,7 @@
 Rules: PROTOCOL S14.
 """
 
-import difflib
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 import attrs
@@ -16,9 +16,11 @@ from geolog.protocol.stream_state import (
     StreamRecord,
 )
 from topology.errors import ConflictError, InvalidArgumentError, SealedError
+from topology.nearest import nearest
+from topology.own_policy import GROUP, OwnPolicies
 from topology.quorum import Durability
 from topology.region_survival import SizesGiven
-from topology.stream_policy import PolicyKind
+from topology.stream_policy import OURS, PlacementTerms, PolicyKind, terms_named
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN = 64 * 1024
@@ -28,13 +30,14 @@ _NAMES = {"placement": "policy"}
 
 
 def parse_mode(text: str) -> StreamMode:
-    """Parse a stream mode. InvalidArgumentError for all but `global`."""
-    if text != StreamMode.GLOBAL.value:
+    """Parse a stream mode. InvalidArgumentError lists both."""
+    try:
+        return StreamMode(text)
+    except ValueError:
         raise InvalidArgumentError(
-            f"mode {text!r} is not implemented yet; use 'global', which is durable across"
-            " regions"
-        )
-    return StreamMode.GLOBAL
+            f"unknown mode {text!r}; use 'global', which is durable across regions, or"
+            " 'regional', which is durable in its home region"
+        ) from None
 
 
 def parse_durability(text: str) -> Durability:
@@ -47,15 +50,22 @@ def parse_durability(text: str) -> Durability:
         ) from None
 
 
-def parse_policy(text: str) -> PolicyKind:
-    """Parse the name of a policy. InvalidArgumentError names the nearest."""
-    names = [kind.value for kind in PolicyKind]
-    if text not in names:
-        nearest = difflib.get_close_matches(text.lower(), names, 1, 0.0)[0]
-        raise InvalidArgumentError(
-            f"unknown policy {text!r}; did you mean {nearest!r}? (policies: {', '.join(names)})"
-        )
-    return PolicyKind(text)
+def parse_targets(regions: Iterable[str]) -> tuple[str, ...]:
+    """The regions that mirror a stream: each once, sorted."""
+    return tuple(sorted(set(regions)))
+
+
+def check_policy(terms: PlacementTerms, own: OwnPolicies) -> None:
+    """InvalidArgumentError, with the nearest name, unless it is our policy or one of `own`."""
+    if terms.policy is not PolicyKind.OWN or terms.own in own.makers:
+        return
+    ours = [kind.value for kind in OURS]
+    others = ", ".join(sorted(own.makers)) or "none"
+    raise InvalidArgumentError(
+        f"unknown policy {terms.own!r}; did you mean"
+        f" {nearest(terms.own, [*ours, *own.makers])!r}? (policies: {', '.join(ours)}; of"
+        f" other packages, from entry points {GROUP!r} or connect(placement=[…]): {others})"
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -66,14 +76,16 @@ class StreamSettings:
     """
 
     mode: StreamMode = attrs.field(converter=parse_mode)
+    home: str | None = None
+    """The home region of a `regional` stream."""
     survive: str | None = None
     ensemble_size: int | None = None
     write_quorum: int | None = None
     ack_quorum: int | None = None
     min_regions: int | None = None
     durability: Durability = attrs.field(converter=parse_durability)
-    policy: PolicyKind | None = attrs.field(
-        default=None, converter=attrs.converters.optional(parse_policy)
+    policy: PlacementTerms | None = attrs.field(
+        default=None, converter=attrs.converters.optional(terms_named)
     )
     partitions: int = 1
     segment_bytes: int = SEGMENT_BYTES
@@ -84,6 +96,8 @@ class StreamSettings:
     """Keep at least this much of each partition; None keeps all."""
     writer_retention_s: float = WRITER_RETENTION_S
     """Remember an idle named writer this long."""
+    relay_to: tuple[str, ...] = attrs.field(default=(), converter=parse_targets)
+    """The regions that mirror a `regional` stream."""
 
     @property
     def sizes(self) -> SizesGiven:
@@ -114,6 +128,10 @@ class StreamChanges:
     retention_bytes: int | Literal["same"] | None = "same"
     """None: keep all of each partition."""
     writer_retention_s: float | None = None
+    relay_to: tuple[str, ...] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(parse_targets)
+    )
+    """The regions that mirror the stream from now on; empty: none."""
 
     def applied_to(self, record: StreamRecord) -> StreamRecord:
         """The record with these changes. InvalidArgumentError, SealedError."""
@@ -130,7 +148,25 @@ class StreamChanges:
             )
         if record.is_sealed and changed.partitions != record.partitions:
             raise SealedError(f"{record.name} is sealed; it cannot get more partitions")
+        if self.relay_to is not None:
+            check_relay(record.mode, record.home, changed.relay_to)
         return changed
+
+
+def check_relay(mode: StreamMode, home: str | None, relay_to: Collection[str]) -> None:
+    """InvalidArgumentError unless a stream of this mode and home may be relayed there."""
+    if not relay_to:
+        return
+    if mode is StreamMode.GLOBAL:
+        raise InvalidArgumentError(
+            "a stream of mode 'global' is not relayed: its appends are durable in several"
+            " regions already, and every region reads the same log. Leave the targets out, or"
+            " use mode 'regional'"
+        )
+    if home in relay_to:
+        raise InvalidArgumentError(
+            f"{home} is the home of the stream: relay it to other regions only"
+        )
 
 
 def check_settings(record: StreamRecord) -> None:

@@ -7,6 +7,7 @@ import attrs
 
 from geolog.background import all_of, both
 from geolog.catalog.descriptions import (
+    MirrorDescription,
     PartitionDescription,
     SegmentDescription,
     StreamDescription,
@@ -21,6 +22,7 @@ from geolog.protocol.stream_state import (
     StreamName,
     StreamRecord,
 )
+from topology.own_policy import OwnPolicies
 
 _AT_ONCE = 64
 
@@ -32,6 +34,8 @@ class StreamView:
     catalog: StreamCatalog
     partitions: PartitionMetadata
     ledgers: LedgerMetadata
+    own_policies: OwnPolicies
+    """The placement policies of other packages that this process knows."""
 
     async def describe(self, name: StreamName) -> StreamDescription:
         """A stream's settings, owners and extent. NoSuchStreamError."""
@@ -39,7 +43,10 @@ class StreamView:
         found = await all_of(
             [partial(self._describe_partition, one) for one in record.partition_names()]
         )
-        return _description(record, found)
+        mirrors = await all_of(
+            [partial(self._describe_mirror, one) for one in record.log_names() if one.mirror]
+        )
+        return attrs.evolve(_description(record, found), mirror_list=mirrors)
 
     def describe_new(self, record: StreamRecord) -> StreamDescription:
         """A stream that was just made; nothing is read, since nothing was written yet."""
@@ -77,6 +84,19 @@ class StreamView:
             last_segment=numbers[-1] if numbers else None,
             first_sequence=trim.first_sequence,
             completed_sequence=0 if last_sequence is None else last_sequence + 1,
+        )
+
+    async def _describe_mirror(self, name: PartitionName) -> MirrorDescription:
+        found = await self._describe_partition(name)
+        return MirrorDescription(
+            partition=name.number,
+            region=name.mirror,
+            owner=found.owner,
+            owner_epoch=found.owner_epoch,
+            owner_is_alive=found.owner_is_alive,
+            rows_count=found.segments_count,
+            first_sequence=found.first_sequence,
+            completed_sequence=found.completed_sequence,
         )
 
     async def _extent(self, name: PartitionName) -> tuple[list[int], int | None]:
@@ -135,7 +155,9 @@ class StreamView:
             size_bytes=segment.size_bytes,
             ensemble=[member.node_id for member in members],
             regions=regions,
-            adherence=adherence_as_recorded(ledger, ledger.fragments[-1]).value,
+            adherence=adherence_as_recorded(
+                ledger, ledger.fragments[-1], self.own_policies
+            ).value,
         )
 
 
@@ -145,13 +167,15 @@ def _description(
     return StreamDescription(
         name=str(record.name),
         mode=record.mode.value,
+        home=record.home,
+        relay_to=list(record.relay_to),
         partitions=record.partitions,
         ensemble_size=record.quorum.ensemble_size,
         write_quorum=record.quorum.write_quorum,
         ack_quorum=record.quorum.ack_quorum,
         min_regions=record.quorum.min_regions,
         durability=record.quorum.durability.value,
-        policy=record.placement.policy.value,
+        policy=record.placement.name,
         survive=record.survive or None,
         segment_bytes=record.segment_bytes,
         segment_age_s=record.segment_age_s,

@@ -13,7 +13,7 @@ from geolog.cli.settings.sources import parse_address
 from geolog.client.connect import connect
 from geolog.client.log import Log
 from geolog.client.proxies.proxies import Via
-from sim.processes.bench.own_cluster import SHAPE, open_own_cluster
+from sim.processes.bench.own_cluster import SHAPE, open_own_servers
 from sim.processes.bench.site import Site
 from sim.processes.cluster.place import fresh_directory
 from sim.processes.cluster.plan import ClusterPlan
@@ -73,12 +73,14 @@ async def open_site(invocation: Invocation, wanted: SiteWanted) -> AsyncIterator
         proxies_per_region=1 if wanted.is_proxied else 0,
     )
     async with (
-        open_own_cluster(
+        open_own_servers(
             wanted.data_dir, needed_bytes=wanted.needed_bytes, shape=shape
-        ) as plan,
-        _connected(plan, "direct") as log,
-        _proxied(wanted, lambda: _connected(plan, "proxy")) as proxied,
+        ) as cluster,
+        _connected(cluster.plan, "direct") as log,
+        _proxied(wanted, lambda: _connected(cluster.plan, "proxy")) as proxied,
     ):
+        plan = cluster.plan
+        storage = plan.of_kind("storage")
         streams = await _make_streams(log, _STREAMS, wanted.streams_count)
         yield Site(
             log=log,
@@ -91,7 +93,8 @@ async def open_site(invocation: Invocation, wanted: SiteWanted) -> AsyncIterator
             write_quorum=(await log.describe_stream(streams[0])).write_quorum,
             nodes=[parse_address(node.address) for node in await log.list_nodes()],
             directory=plan.directory,
-            data_dirs=[server.data_dir for server in plan.of_kind("storage")],
+            data_dirs=[server.data_dir for server in storage],
+            node_pids=[pid for one in storage if (pid := cluster.servers[one.name].pid)],
         )
 
 

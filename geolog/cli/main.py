@@ -39,6 +39,9 @@ NOUNS = {
     ),
     "append": NounPlace("geolog.cli.nouns.append", "Append records from stdin to a stream."),
     "read": NounPlace("geolog.cli.nouns.read", "Read records to stdout, or follow a stream."),
+    "cursor": NounPlace(
+        "geolog.cli.nouns.cursor", "List, describe, move and delete cursors of a stream."
+    ),
     "verify": NounPlace(
         "geolog.cli.nouns.verify", "Read and compare every copy of a stream's entries."
     ),

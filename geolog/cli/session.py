@@ -44,9 +44,13 @@ def ask(question: Callable[[Log], Awaitable[Answer]], *, minds_region: bool = Fa
 
 @asynccontextmanager
 async def open_log(
-    invocation: Invocation, *, minds_region: bool = False, via: Via | None = None
+    invocation: Invocation,
+    *,
+    minds_region: bool = False,
+    via: Via | None = None,
+    hedge: str = "auto",
 ) -> AsyncIterator[Log]:
-    """Open the log that the settings name. via: as of `connect`.
+    """Open the log that the settings name. via, hedge: as of `connect`.
 
     NotFoundError if there is no such cluster or, with `minds_region`, no such region.
     """
@@ -59,6 +63,7 @@ async def open_log(
         region=config.region,
         gateway=config.gateway,
         via=via,
+        hedge=hedge,
         zookeeper_regions=_listed(config.zookeeper_regions),
         config=LogConfig(pool=PoolConfig(placement=placement)),
     ) as log:

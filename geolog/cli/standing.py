@@ -7,6 +7,7 @@ from geolog.cli.invocation import Invocation, tell
 from geolog.client.log import Log
 from geolog.metadata.nodes import list_known_nodes, list_live_nodes
 from topology.errors import NotFoundError
+from topology.nearest import nearest
 
 
 class NoSuchRegionError(NotFoundError):
@@ -35,8 +36,8 @@ async def check_standing(log: Log, invocation: Invocation) -> None:
     names = sorted(known | live | _metadata_regions(invocation))
     if here not in names and names:
         raise NoSuchRegionError(
-            f"cluster {access.cluster!r} has no region {here!r} (--region); its regions are"
-            f" {', '.join(names)}"
+            f"cluster {access.cluster!r} has no region {here!r} (--region); did you mean"
+            f" {nearest(here, names)!r}? Its regions are {', '.join(names)}"
         )
     if names and here not in live:
         tell(f"warning: no storage node in {here} is up; using nodes in other regions")

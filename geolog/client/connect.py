@@ -10,7 +10,9 @@ from typing import Literal
 from geolog.background import open_background
 from geolog.catalog.partition_owners import PartitionOwners
 from geolog.client.arguments import checked
+from geolog.client.hedging import hedge_policy
 from geolog.client.log import Log, LogConfig
+from geolog.client.placement_policies import own_policies
 from geolog.client.proxied_log import open_proxied_log
 from geolog.client.proxies.connection import ProxyConnections
 from geolog.client.proxies.directory import RegisteredProxies
@@ -18,7 +20,10 @@ from geolog.client.proxies.proxies import Proxies, Via
 from geolog.client.proxies.routes import ProxyRoutes
 from geolog.ledger.nodes.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
+from geolog.ledger.replicas.region_prober import RegionProber
+from geolog.ledger.replicas.region_search import RegionSearch
 from geolog.ledger.replicas.replicas import Replicas
+from geolog.ledger.replicas.shadow_requests import ShadowRequests
 from geolog.metadata.clusters import check_cluster
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach, reach_of
@@ -26,11 +31,13 @@ from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper, parse_servers
 from geolog.partition.shown_owners import open_shown_owners
+from geolog.protocol.hedge_policy import AUTO, HedgePolicy
 from geolog.transport.gateway import gateway_of, transport_through
 from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address, Transport
 from geolog.transport.websocket import WebSockets
 from topology.errors import InvalidArgumentError
+from topology.own_policy import GROUP, OwnPlacement
 
 
 @asynccontextmanager
@@ -49,6 +56,8 @@ async def open_log(
     via: Via | None = "direct",
     proxies: Sequence[Address] = (),
     messages: MessageTransport | None = None,
+    hedge: HedgePolicy = AUTO,
+    placement: Sequence[OwnPlacement] = (),
 ) -> AsyncIterator[Log]:
     """Open a log over given seams, for the length of the block.
 
@@ -61,16 +70,25 @@ async def open_log(
     queue = RepairQueue(metadata, paths, now_us=now_us)
     async with (
         open_node_pool(
-            transport=transport, metadata=metadata, cluster=cluster, rng=rng, config=config.pool
+            transport=transport,
+            metadata=metadata,
+            cluster=cluster,
+            rng=rng,
+            config=config.pool,
+            own_policies=own_policies(placement),
         ) as pool,
         open_repair_reporter(queue) as repairs,
         open_shown_owners(metadata, paths, PartitionOwners(metadata, paths), rng) as owners,
         open_background() as nursery,
     ):
+        replicas = Replicas.of(pool, region=region, hedge=hedge)
+        nursery.start_soon(ShadowRequests(replicas).run)
+        if replicas.order.local is None:
+            nursery.start_soon(RegionSearch(replicas, RegionProber(replicas, rng)).run)
         directory = RegisteredProxies(metadata, cluster, region, proxies)
         log = Log(
             metadata=metadata,
-            replicas=Replicas.of(pool, region=region),
+            replicas=replicas,
             repairs=repairs,
             owners=owners,
             cluster=cluster,
@@ -106,19 +124,28 @@ async def connect(
     config: LogConfig | None = None,
     gateway: Address | str | None = None,
     zookeeper_regions: Sequence[str] | None = None,
+    hedge: str | HedgePolicy = "auto",
+    placement: Sequence[OwnPlacement] = (),
 ) -> AsyncIterator[Log]:
     """Connect to a cluster, for the length of the block.
 
     zookeeper: servers and chroot, `HOST:PORT,…[/chroot]`. proxies: write proxies to ask first,
     `HOST:PORT,…` or a list; without zookeeper the log appends and reads through them, and every
     other call raises InvalidArgumentError. region: the caller's region; reads
-    prefer its nodes. via: `proxy` writes through write proxies; `direct` makes this process the
+    prefer its nodes. None: the region with the shortest round trips, once readers have measured
+    them. via: `proxy` writes through write proxies; `direct` makes this process the
     owner of the streams it writes. Left out: through proxies if any is up, else directly.
     gateway: `HOST:PORT` of a gateway of an emulated WAN, to reach all servers as from `region`.
     zookeeper_regions: the region of each ZooKeeper server, in the same order, if known.
+    hedge: when a late read also goes to another replica: `auto`, when it is later than usual;
+    `off`; a fixed time, e.g. `25ms`; `sla:50ms`, in time for an answer within 50 ms; or a
+    `HedgePolicy`, itself or by the name under which a package offers it.
+    placement: placement policies of your own, for streams that name them; those that installed
+    packages offer need not be given.
     UnavailableError: no ZooKeeper server answers. NotFoundError: there is no such cluster.
     """
     rng = random.Random()
+    policy = hedge_policy(hedge)
     given = _addresses(proxies)
     if zookeeper is None:
         if not given:
@@ -126,6 +153,16 @@ async def connect(
         if via == "direct":
             raise InvalidArgumentError(
                 "via='direct' needs ZooKeeper: give zookeeper='HOST:PORT'"
+            )
+        if policy is not AUTO:
+            raise InvalidArgumentError(
+                f"hedge={policy.name!r} needs ZooKeeper: give zookeeper='HOST:PORT'. Write"
+                " proxies hedge reads by a policy of their own"
+            )
+        if placement:
+            raise InvalidArgumentError(
+                "placement needs ZooKeeper: give zookeeper='HOST:PORT'. Write proxies place by"
+                f" the policies that are installed there (entry points {GROUP!r})"
             )
         async with open_proxied_log(
             given,
@@ -156,6 +193,8 @@ async def connect(
             metadata_regions=_checked_regions(zookeeper_regions, len(servers)),
             via=via,
             proxies=given,
+            hedge=policy,
+            placement=placement,
         ) as log:
             yield log
 

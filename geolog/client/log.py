@@ -1,8 +1,11 @@
-"""The log as an application sees it: create, write, read, inspect and verify streams."""
+"""The log as an application sees it: create, write, read, inspect and verify streams.
+
+Rules: PROTOCOL H10.
+"""
 
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
@@ -11,6 +14,7 @@ import attrs
 from geolog.admin.cluster_access import ClusterAccess
 from geolog.admin.cluster_view import judge_cluster, list_nodes
 from geolog.admin.extents import extents_of
+from geolog.admin.mirror_comparison import compare_row
 from geolog.admin.placement.placement_health import LEDGERS_JUDGED_MAX
 from geolog.admin.verification import StreamVerifier, VerifyReport
 from geolog.background import both
@@ -28,17 +32,21 @@ from geolog.catalog.stream_settings import (
     SEGMENT_BYTES,
     StreamChanges,
     StreamSettings,
+    check_relay,
     check_same,
     check_settings,
 )
 from geolog.catalog.stream_view import StreamView
 from geolog.client.arguments import checked
+from geolog.client.cursors.cursors import CursorDescription, Cursors
+from geolog.client.hedging import hedge_policy
 from geolog.client.proxies.proxies import Proxies
-from geolog.client.reading.bounds import EARLIEST, Bound
+from geolog.client.reading.bounds import EARLIEST, AtDlsn, AtSequence, Bound
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.record import Gap
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.reading.stream_reader import (
+    check_count,
     check_one_partition,
     check_within,
     open_stream_reader,
@@ -51,12 +59,15 @@ from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.nodes.node_pool import PoolConfig
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
+from geolog.ledger.reading.ledger_tail import LedgerTails, TailConfig
 from geolog.ledger.recovery.ledger_recovery import RecoveryConfig
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.repair_reporter import RepairReporter
+from geolog.ledger.replicas.hedging import ReadStatistics
 from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach
+from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import Freshness, Metadata
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.read_back import BatchReadBack
@@ -64,6 +75,7 @@ from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.partition.tail import TailFinder
 from geolog.partition.takeover import Takeover
+from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import (
@@ -74,7 +86,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     parse_target,
 )
-from topology.errors import ClosedError, SealedError
+from topology.errors import ClosedError, InvalidArgumentError, SealedError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -98,6 +110,9 @@ class LogConfig:
 
     ledger_read: LedgerReadConfig = attrs.field(factory=LedgerReadConfig)
     """Reading entries from replicas."""
+
+    tail: TailConfig = attrs.field(factory=TailConfig)
+    """Following ledgers."""
 
 
 def _public(
@@ -152,7 +167,9 @@ class Log:
             rng=rng,
             config=config.ledger_read,
             record_now=self._ledgers.record_certain,
+            report_damaged=partial(repairs.report_nowait, why=RepairReason.DAMAGED),
         )
+        self._tails = LedgerTails(self._reader, config.tail)
         self._tail = TailFinder(
             partitions=self._partitions,
             ledgers=self._ledgers,
@@ -185,7 +202,20 @@ class Log:
             rng=rng,
             metadata_regions=metadata_regions,
         )
-        self._view = StreamView(self._catalog, self._partitions, self._ledgers)
+        self._view = StreamView(
+            self._catalog, self._partitions, self._ledgers, replicas.pool.nodes.own_policies
+        )
+        self._cursors = Cursors(
+            metadata=metadata,
+            paths=ClusterPaths(cluster),
+            streams=self._catalog,
+            scan=self._scan,
+            sequence_at=self._sequence_at,
+            who=who,
+            rng=rng,
+            now_us=now_us,
+            config=config.reader,
+        )
 
         self._is_closed = False
 
@@ -206,6 +236,10 @@ class Log:
         """Progress of the recoveries that opening a writer waits for."""
         return self._takeover.progress
 
+    def read_statistics(self) -> ReadStatistics:
+        """Questions to replicas so far, by all readers of the log, and how they were hedged."""
+        return self._replicas.read_statistics()
+
     @property
     def partition_opener(self) -> PartitionOpener:
         """Opens partitions with this process as their owner."""
@@ -218,6 +252,11 @@ class Log:
             config=self._config.partition,
             rng=self._rng,
         )
+
+    @property
+    def scan_of(self) -> Callable[[StreamRecord, PartitionName], PartitionScan]:
+        """Gives a view of one partition's log, for those that read whole entries."""
+        return self._scan
 
     @property
     def access(self) -> ClusterAccess:
@@ -248,6 +287,8 @@ class Log:
         durability: str = "regions",
         policy: str | None = None,
         mode: str = "global",
+        home: str | None = None,
+        relay_to: Sequence[str] = (),
         partitions: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
         segment_age_s: float = SEGMENT_AGE_S,
@@ -263,8 +304,12 @@ class Log:
         the stream survives losing any one region. If no sizes do, `survives_region` of the
         answer is False and `survives_region_why_not` says why.
         durability: "regions" waits for `min_regions` as well, "count" for `ack_quorum` alone.
-        policy: default, local_node, rack_aware, region_aware (the default without `survive`) or
-        zone_aware. `explanation` of the answer says what was chosen, why, and at what cost.
+        policy: default, local_node, rack_aware, region_aware (the default without `survive`),
+        zone_aware, or one of another package. `explanation` of the answer says what was chosen,
+        why, and at what cost.
+        mode: "global" is durable across regions; "regional", in its home region alone.
+        home: the region of a "regional" stream; this client's, if left out.
+        relay_to: regions that mirror a "regional" stream, each with the same quorums.
         partitions: number of partitions, each a log with its own order.
         segment_bytes, segment_age_s: roll to a new segment at this size or age.
         retention_s, retention_bytes: each partition keeps at least this much; None keeps all.
@@ -277,6 +322,8 @@ class Log:
         stream = StreamName.parse(name)
         settings = StreamSettings(
             mode=mode,
+            home=home,
+            relay_to=relay_to,
             survive=survive,
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
@@ -323,11 +370,14 @@ class Log:
         retention_s: float | Literal["same"] | None = "same",
         retention_bytes: int | Literal["same"] | None = "same",
         writer_retention_s: float | None = None,
+        relay_to: Sequence[str] | None = None,
     ) -> StreamDescription:
         """Change settings of a stream; leave the others as they are.
 
         Writers opened from now on use them. The number of partitions can only grow. A retention
-        of None keeps all records. NoSuchStreamError, InvalidArgumentError, SealedError.
+        of None keeps all records. relay_to: the regions that mirror the stream from now on; the
+        mirrors in others are deleted. NoSuchStreamError, InvalidArgumentError, SealedError;
+        NotEnoughNodesError if a region cannot hold a mirror.
         """
         changes = StreamChanges(
             partitions=partitions,
@@ -336,8 +386,14 @@ class Log:
             retention_s=retention_s,
             retention_bytes=retention_bytes,
             writer_retention_s=writer_retention_s,
+            relay_to=relay_to,
         )
-        await self._catalog.change(StreamName.parse(name), changes.applied_to)
+        stream = StreamName.parse(name)
+        if changes.relay_to:
+            found = await self._catalog.read(stream)
+            check_relay(found.mode, found.home, changes.relay_to)
+            await self._planner.check_targets(changes.relay_to, found.quorum, found.placement)
+        await self._upkeep.change(stream, changes)
         return await self.describe_stream(name)
 
     @_public
@@ -361,15 +417,13 @@ class Log:
         record, names = await self._named(name)
         firsts: dict[int, int] = {}
         for one in names:
-            firsts[one.number] = await self._sequence_at(
-                record, one, before, names_count=len(names)
-            )
+            firsts[one.number] = await self._sequence_at(record, one, before, len(names))
         return {
             one.number: await self._upkeep.truncate(one, firsts[one.number]) for one in names
         }
 
     async def _sequence_at(
-        self, record: StreamRecord, name: PartitionName, bound: Bound, *, names_count: int
+        self, record: StreamRecord, name: PartitionName, bound: Bound, names_count: int
     ) -> int:
         """The sequence of the first record at or after a position, or of the end."""
         check_one_partition(str(name.stream), names_count, bound)
@@ -425,6 +479,41 @@ class Log:
         return record, [record.partition(number)]
 
     @_public
+    async def list_cursors(self, name: str) -> list[CursorDescription]:
+        """Describe the cursors of a stream: positions, readers, lag. NoSuchStreamError."""
+        return await self._cursors.describe_all(
+            await self._catalog.read(StreamName.parse(name))
+        )
+
+    @_public
+    async def describe_cursor(self, name: str, cursor: str) -> CursorDescription:
+        """Describe one cursor of a stream. NoSuchCursorError."""
+        record = await self._catalog.read(StreamName.parse(name))
+        return await self._cursors.describe(record, cursor)
+
+    @_public
+    async def seek_cursor(
+        self, name: str, cursor: str, *, to: Bound, force: bool = False
+    ) -> CursorDescription:
+        """Set the position of a cursor in a stream, or in one partition of it.
+
+        force: also while readers have the cursor; they go on from the new position.
+        NoSuchCursorError, CursorHeldError; InvalidArgumentError outside of the stream.
+        """
+        record, _ = await self._named(name)
+        _, number = parse_target(name)
+        return await self._cursors.seek(record, number, cursor, to, is_forced=force)
+
+    @_public
+    async def delete_cursor(self, name: str, cursor: str, *, force: bool = False) -> None:
+        """Delete a cursor of a stream. NoSuchCursorError, CursorHeldError.
+
+        force: also while readers have it; they fail.
+        """
+        record = await self._catalog.read(StreamName.parse(name))
+        await self._cursors.delete(record, cursor, is_forced=force)
+
+    @_public
     async def list_nodes(self) -> list[NodeDescription]:
         """List all storage nodes that ever joined, and whether they are up.
 
@@ -451,6 +540,7 @@ class Log:
     ) -> VerifyReport:
         """Read every replica of every entry, up to the stream's current end.
 
+        Mirrors are read likewise, and each of their entries is compared with the home's.
         full_copies: fail entries with fewer than W good copies, too. progress: called with
         records done and records in all, approximately. NoSuchStreamError, UnavailableError.
         """
@@ -474,6 +564,17 @@ class Log:
             async with aclosing(extents_of(self.access, one, end)) as extents:
                 async for extent in extents:
                     await verifier.verify_ledger(extent)
+        mirrors = [one.mirrored_in(region) for one in names for region in record.relay_to]
+        for mirror in mirrors:
+            end = await self._scan(record, mirror).end()
+            async with aclosing(extents_of(self.access, mirror, end)) as extents:
+                async for extent in extents:
+                    await verifier.verify_ledger(extent)
+                    compared = await compare_row(self.access, extent)
+                    verifier.report.mirrored += compared.entries_count
+                    verifier.report.mirrors_unequal += len(compared.defects)
+                    for defect in compared.defects:
+                        verifier.report.tell(defect)
         return verifier.report
 
     async def _ledger_now(
@@ -484,18 +585,42 @@ class Log:
         except NoSuchLedgerError:
             return None
 
-    def _scan(self, record: StreamRecord, name: PartitionName) -> PartitionScan:
+    def _scan(
+        self, record: StreamRecord, name: PartitionName, reader: LedgerReader | None = None
+    ) -> PartitionScan:
         return PartitionScan(
             name,
             home_epoch=record.home_epoch,
+            origin=record.home if name.mirror else None,
             check_life=partial(self._catalog.check_same, record),
             partitions=self._partitions,
             ledgers=self._ledgers,
-            reader=self._reader,
+            reader=reader or self._reader,
+            tails=self._tails,
             tail=self._tail,
             config=self._config.reader,
             rng=self._rng,
         )
+
+    async def _nearest_scan(
+        self, record: StreamRecord, name: PartitionName, start: Bound, reader: LedgerReader
+    ) -> PartitionScan:
+        """The region's own mirror if there is one that has the start; else the home.
+
+        A mirror is behind its home, and one that was never begun has nothing.
+        """
+        at_home = self._scan(record, name, reader)
+        if self.region not in record.relay_to:
+            return at_home
+        mirror = self._scan(record, name.mirrored_in(self.region), reader)
+        if not await self._partitions.segments.buckets(mirror.name):
+            return at_home
+        try:
+            if isinstance(start, AtSequence | AtDlsn):
+                check_within(mirror.name, start, await mirror.end())
+        except InvalidArgumentError:
+            return at_home
+        return mirror
 
     @asynccontextmanager
     @_public
@@ -565,25 +690,105 @@ class Log:
         start: Bound = EARLIEST,
         stop: Bound | None = None,
         follow: bool = False,
+        cursor: str | None = None,
+        shared: bool = False,
+        take: bool = False,
+        auto_commit: bool = True,
+        hedge: str | HedgePolicy | None = None,
     ) -> AsyncIterator[Reader]:
         """Read in order from `start` up to `stop`, exclusive.
 
         name: a stream, or one partition of it. Without `stop` the read ends at the current end.
         follow: go on after that end, and wait for new records until the stream is sealed.
+        cursor: resume where the cursor of this name stands, and commit what was taken, within
+        about a second and at the end of the block; `start` is for a new cursor. shared: divide
+        the partitions among all readers that share the cursor. take: take the cursor from a
+        reader that has it. auto_commit: if False, only `Reader.commit` commits.
+        CursorHeldError.
+        hedge: the hedge policy of this reader, as in `connect`; None for that of the log.
         """
-        record, names = await self._named(name)
-        _, number = parse_target(name)
-
-        async def more_scans(known_count: int) -> list[PartitionScan]:
-            latest = (await self._catalog.read_same(record)).partition_names()
-            return [self._scan(record, one) for one in latest[known_count:]]
-
-        async with open_stream_reader(
-            [self._scan(record, one) for one in names],
-            more_scans=more_scans if number is None else None,
+        async with self.open_readers(
+            name,
+            count=1,
             start=start,
             stop=stop,
-            is_following=follow,
-            config=self._config.reader,
-        ) as reader:
+            follow=follow,
+            cursor=cursor,
+            shared=shared,
+            take=take,
+            auto_commit=auto_commit,
+            hedge=hedge,
+        ) as [reader]:
             yield reader
+
+    @asynccontextmanager
+    @_public
+    async def open_readers(
+        self,
+        name: str,
+        *,
+        count: int,
+        start: Bound = EARLIEST,
+        stop: Bound | None = None,
+        follow: bool = False,
+        cursor: str | None = None,
+        shared: bool = False,
+        take: bool = False,
+        auto_commit: bool = True,
+        hedge: str | HedgePolicy | None = None,
+    ) -> AsyncIterator[list[Reader]]:
+        """Divide the partitions of a stream among `count` readers of this process.
+
+        Each partition is one reader's. With a cursor, the readers have it together. The other
+        arguments are as of `open_reader`.
+        """
+        ledgers = self._reader if hedge is None else self._reader.hedged_by(hedge_policy(hedge))
+        record, names = await self._named(name)
+        _, number = parse_target(name)
+        check_count(str(record.name), len(names), count)
+        if cursor is not None:
+            async with self._cursors.open_readers(
+                record,
+                number,
+                cursor,
+                start=start,
+                stop=stop,
+                is_following=follow,
+                is_shared=shared,
+                is_taking=take,
+                is_automatic=auto_commit,
+                count=count,
+                scan=partial(self._scan, reader=ledgers),
+            ) as of_cursor:
+                yield list(of_cursor)
+            return
+        if shared or take or not auto_commit:
+            raise InvalidArgumentError(
+                "shared, take and auto_commit are for a cursor: give cursor='NAME' as well"
+            )
+        check_one_partition(name, len(names), start)
+        check_one_partition(name, len(names), stop)
+
+        async def more_scans(first: int, known_count: int) -> list[PartitionScan]:
+            latest = (await self._catalog.read_same(record)).partition_names()
+            mine = latest[first::count]
+            return [
+                await self._nearest_scan(record, one, EARLIEST, ledgers)
+                for one in mine[known_count:]
+            ]
+
+        scans = [await self._nearest_scan(record, one, start, ledgers) for one in names]
+        async with AsyncExitStack() as stack:
+            yield [
+                await stack.enter_async_context(
+                    open_stream_reader(
+                        scans[first::count],
+                        more_scans=partial(more_scans, first) if number is None else None,
+                        start=start,
+                        stop=stop,
+                        is_following=follow,
+                        config=self._config.reader,
+                    )
+                )
+                for first in range(count)
+            ]

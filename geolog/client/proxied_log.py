@@ -7,22 +7,26 @@ from typing import Literal
 
 from geolog.background import open_background
 from geolog.client.arguments import checked
+from geolog.client.cursors.proxied_cursor import open_proxied_cursor
 from geolog.client.log import Log
 from geolog.client.proxies.connection import ProxyConnections
 from geolog.client.proxies.directory import GivenProxies
 from geolog.client.proxies.proxies import Proxies
 from geolog.client.proxies.routes import ProxyRoutes
-from geolog.client.reading.bounds import EARLIEST, Bound
+from geolog.client.reading.bounds import EARLIEST, Bound, bound_text, check_order
 from geolog.client.reading.proxied_reader import open_proxied_reader
 from geolog.client.reading.reader import Reader
+from geolog.client.reading.stream_reader import check_one_partition
 from geolog.client.writing.partition_batcher import BATCH_BYTES, WriterConfig
 from geolog.client.writing.proxied_writer import WrittenStream, open_proxied_writer
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.stream_state import StreamName, parse_target
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
 from geolog.transport.websocket import WebSockets
+from geolog.wire.session.paths import ReadPath
 from topology.errors import (
     GeologError,
     InvalidArgumentError,
@@ -117,12 +121,50 @@ class ProxiedLog(Log):
         start: Bound = EARLIEST,
         stop: Bound | None = None,
         follow: bool = False,
+        cursor: str | None = None,
+        shared: bool = False,
+        take: bool = False,
+        auto_commit: bool = True,
+        hedge: str | HedgePolicy | None = None,
     ) -> AsyncIterator[Reader]:
         """Read in order. Arguments: as of `Log.open_reader`."""
         self.check_open()
+        if cursor is None and (shared or take or not auto_commit):
+            raise InvalidArgumentError(
+                "shared, take and auto_commit are for a cursor: give cursor='NAME' as well"
+            )
+        if hedge is not None:
+            raise InvalidArgumentError(
+                "hedge needs ZooKeeper: connect with zookeeper='HOST:PORT' (--zookeeper)."
+                " Write proxies hedge reads by a policy of their own"
+            )
         stream, number = parse_target(name)
         found = await self._described(stream)
         _check_partition(found, number)
+        if cursor is not None:
+            check_one_partition(name, found.partitions if number is None else 1, start)
+            check_one_partition(name, found.partitions if number is None else 1, stop)
+            check_order(start, stop)
+            async with open_proxied_cursor(
+                ReadPath(
+                    stream=stream,
+                    partition=number,
+                    start=bound_text(start),
+                    stop=None if stop is None else bound_text(stop),
+                    is_following=follow,
+                    cursor=cursor,
+                    is_shared=shared,
+                    is_taking=take,
+                ),
+                stop=stop,
+                home_epoch=found.home_epoch,
+                is_automatic=auto_commit,
+                routes=self._proxies.routes,
+                transport=self._transport,
+                rng=self._rng,
+            ) as of_cursor:
+                yield of_cursor
+            return
         async with open_proxied_reader(
             stream,
             range(found.partitions) if number is None else [number],

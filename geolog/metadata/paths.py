@@ -8,6 +8,7 @@ import re
 
 import attrs
 
+from geolog.protocol.cursor_state import CursorName
 from geolog.protocol.ids import InstanceId, LedgerId, ProcessId
 from geolog.protocol.stream_state import PartitionName, StreamName
 from topology.errors import InvalidArgumentError
@@ -170,7 +171,8 @@ class ClusterPaths:
     def early_takeover(self, name: PartitionName) -> str:
         """The ephemeral permit for one partition."""
         stream = f"{name.stream.namespace}:{name.stream.name}"
-        return f"{self.early_takeovers}/{stream}:{name.number}:{name.life}"
+        place = f":{name.mirror}" if name.mirror else ""
+        return f"{self.early_takeovers}/{stream}:{name.number}:{name.life}{place}"
 
     @property
     def streams(self) -> str:
@@ -189,9 +191,41 @@ class ClusterPaths:
         """Parent of everything of a stream, for one life of its name."""
         return f"{self.stream(name)}/life-{life}"
 
+    def home(self, name: StreamName, life: str) -> str:
+        """The record of where a `regional` stream is at home."""
+        return f"{self.stream_life(name, life)}/home"
+
+    def cursors(self, name: StreamName, life: str) -> str:
+        """Parent of the cursors of one stream."""
+        return f"{self.stream_life(name, life)}/cursors"
+
+    def cursor(self, name: CursorName) -> str:
+        """The record of one cursor."""
+        return f"{self.cursors(name.stream, name.life)}/{name.name}"
+
+    def cursor_readers(self, name: CursorName) -> str:
+        """Parent of the readers of one cursor; ephemeral."""
+        return f"{self.cursor(name)}/readers"
+
+    def cursor_reader(self, name: CursorName, reader: str) -> str:
+        """The ephemeral record of one reader of a cursor."""
+        return f"{self.cursor_readers(name)}/{reader}"
+
+    def cursor_partitions(self, name: CursorName) -> str:
+        """Parent of a cursor's positions."""
+        return f"{self.cursor(name)}/partitions"
+
+    def cursor_partition(self, name: CursorName, number: int) -> str:
+        """The record of a cursor's position in one partition."""
+        return f"{self.cursor_partitions(name)}/{number:06d}"
+
     def partition(self, name: PartitionName) -> str:
-        """Parent of everything of one partition; a recreated stream gets another."""
-        return f"{self.stream(name.stream)}/partition-{name.number}-{name.life}"
+        """Parent of everything of one partition; a recreated stream gets another.
+
+        A mirror's is next to that of its home, with the same children.
+        """
+        kind = f"mirror-{name.mirror}" if name.mirror else "partition"
+        return f"{self.stream(name.stream)}/{kind}-{name.number}-{name.life}"
 
     def owner(self, name: PartitionName) -> str:
         """The record of a partition's owner."""
@@ -202,13 +236,13 @@ class ClusterPaths:
         return f"{self.partition(name)}/trim"
 
     def segments(self, name: PartitionName) -> str:
-        """Parent of the buckets of a partition's segments."""
+        """Parent of the buckets of a partition's list of segments."""
         return f"{self.partition(name)}/segments"
 
-    def segment_bucket(self, name: PartitionName, segment: int) -> str:
-        """The bucket of one segment."""
-        return f"{self.segments(name)}/{segment // BUCKET_COUNT_MAX:012d}"
+    def segment_bucket(self, name: PartitionName, row: int) -> str:
+        """The bucket of one row of the list; at home, of one segment."""
+        return f"{self.segments(name)}/{row // BUCKET_COUNT_MAX:012d}"
 
-    def segment(self, name: PartitionName, segment: int) -> str:
-        """The record of one segment."""
-        return f"{self.segment_bucket(name, segment)}/{segment:012d}"
+    def segment(self, name: PartitionName, row: int) -> str:
+        """The record of one row of the list; at home, of one segment."""
+        return f"{self.segment_bucket(name, row)}/{row:012d}"

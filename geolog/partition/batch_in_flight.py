@@ -1,14 +1,22 @@
-"""Entries on their way through the owner: sealed batches, and fences of named writers.
+"""Parts of entries on their way through the owner: sealed batches, and fences of named writers.
 
-A batch that is sent again meanwhile waits for the entries that hold its records.
+Batches may share an entry; a fence has one of its own. A batch that is sent again meanwhile
+waits for the batches that hold its records.
+
+Rules: PROTOCOL S32.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from collections.abc import Sequence as Several
+from itertools import groupby
+from operator import attrgetter
 
 import attrs
 
 from geolog.partition.batch_sink import SentBatch
 from geolog.protocol.ids import Sequence
+from geolog.protocol.owner_answers import Placed, Received
 from geolog.protocol.partition_state import PartitionState, WrittenBatch
 from geolog.protocol.sequencer import Assigned
 from geolog.protocol.writer_standing import WriterFence
@@ -18,8 +26,8 @@ from geolog.wire.entry import EncodedEntry, EntryKind, WriterStamp, encode_entry
 
 
 @attrs.define(eq=False)
-class EntryInFlight(SentBatch, ABC):
-    """An entry on its way: its answer tells where it is."""
+class PartInFlight(SentBatch, ABC):
+    """A part of an entry on its way: its answer tells where it is."""
 
     sealed: SealedBatch
     assigned: Assigned
@@ -27,11 +35,35 @@ class EntryInFlight(SentBatch, ABC):
     segment: int = attrs.field(default=0, kw_only=True)
     """The latest place; it moves if the ledger fails."""
     entry: int = attrs.field(default=-1, kw_only=True)
+    slot: int = attrs.field(default=0, kw_only=True)
+    """Slot of its first record in the entry."""
+    append_time_us: int = attrs.field(default=0, kw_only=True)
+    """Append time of the entry."""
 
     @property
     def first_sequence(self) -> Sequence:
         """The sequence of its first record, or of the next record if it has none."""
         return self.assigned.first_sequence
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the batch."""
+        return self.sealed.length_bytes
+
+    @property
+    def placed(self) -> Placed:
+        """The answer that tells its place."""
+        return Placed(self.segment, self.entry, self.slot, self.first_sequence)
+
+    @property
+    def received_there(self) -> Received:
+        """The answer that tells its place before that is final."""
+        return Received(self.segment, self.entry, self.slot, self.first_sequence)
+
+    @property
+    @abstractmethod
+    def is_alone(self) -> bool:
+        """Whether it must be an entry of its own."""
 
     @property
     @abstractmethod
@@ -43,23 +75,60 @@ class EntryInFlight(SentBatch, ABC):
     def named_writer(self) -> bytes | None:
         """The named writer that sent it, if any."""
 
+    @property
     @abstractmethod
-    def encoded(self, home_epoch: int) -> EncodedEntry:
-        """The entry for its latest place."""
+    def stamp(self) -> WriterStamp | None:
+        """The writer and the seqs of its records, if they have any."""
 
     @abstractmethod
     def add_to(self, state: PartitionState) -> None:
         """Add it to the state, behind everything before it."""
 
 
+def encode_parts(
+    parts: Several[PartInFlight], *, home_epoch: int, segment: int, entry: int
+) -> EncodedEntry:
+    """The entry of these parts, at this place, which they take as their latest.
+
+    The entry has the append time of its last part: times that were assigned never fall.
+    """
+    slot, append_time_us = 0, parts[-1].assigned.append_time_us
+    for part in parts:
+        part.segment, part.entry, part.slot = segment, entry, slot
+        part.append_time_us = append_time_us
+        if part.answer is not None:  # The ledger in whose memory it was has failed.
+            part.answer = part.received_there
+        slot += part.sealed.record_count
+    return encode_entry(
+        [part.sealed for part in parts],
+        kind=EntryKind.CONTROL if parts[0].is_alone else EntryKind.DATA,
+        home_epoch=home_epoch,
+        segment=segment,
+        entry=entry,
+        first_sequence=parts[0].first_sequence,
+        append_time_us=append_time_us,
+        writers=[part.stamp for part in parts],
+    )
+
+
+def entries_of(parts: Iterable[PartInFlight]) -> list[list[PartInFlight]]:
+    """The parts that were encoded for one ledger, entry by entry."""
+    return [list(entry) for _, entry in groupby(parts, attrgetter("entry"))]
+
+
 @attrs.define(eq=False)
-class BatchInFlight(EntryInFlight):
-    """A sealed batch of records, which is an entry of its own."""
+class BatchInFlight(PartInFlight):
+    """A sealed batch of records."""
 
     terms: BatchTerms = NO_TERMS
 
     def __str__(self) -> str:
         return f"records from sequence {self.first_sequence}"
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it must be an entry of its own: it may share one with other batches."""
+        return False
 
     @property
     def is_numbered(self) -> bool:
@@ -71,6 +140,11 @@ class BatchInFlight(EntryInFlight):
         """The named writer that sent it, if any."""
         return None if self.terms.writer is None else self.terms.writer.writer_id
 
+    @property
+    def stamp(self) -> WriterStamp | None:
+        """The writer and the seqs of its records, if they have any."""
+        return self.terms.writer
+
     def may_hold(self, stamp: WriterStamp) -> bool:
         """Whether it may hold records that another batch of its writer holds, too."""
         own = self.terms.writer
@@ -80,21 +154,9 @@ class BatchInFlight(EntryInFlight):
             and own.seqs.first <= stamp.seqs.last
         )
 
-    def encoded(self, home_epoch: int) -> EncodedEntry:
-        """The entry for its latest place."""
-        return encode_entry(
-            [self.sealed],
-            home_epoch=home_epoch,
-            segment=self.segment,
-            entry=self.entry,
-            first_sequence=self.assigned.first_sequence,
-            append_time_us=self.assigned.append_time_us,
-            writers=[self.terms.writer],
-        )
-
     def add_to(self, state: PartitionState) -> None:
         """Add it to the state, behind everything before it."""
-        sealed, append_time_us = self.sealed, self.assigned.append_time_us
+        sealed, append_time_us = self.sealed, self.append_time_us
         first_sequence = self.assigned.first_sequence
         state.on_entry(
             next_sequence=Sequence(first_sequence + sealed.record_count),
@@ -108,7 +170,7 @@ class BatchInFlight(EntryInFlight):
                 seqs=stamp.seqs,
                 segment=self.segment,
                 entry=self.entry,
-                slot=0,
+                slot=self.slot,
                 first_sequence=first_sequence,
                 header_crc=sealed.header_crc,
                 body_crc=sealed.body_crc,
@@ -123,8 +185,8 @@ class BatchInFlight(EntryInFlight):
 
 
 @attrs.define(eq=False)
-class FenceInFlight(EntryInFlight):
-    """The fence of a named writer's session, in its control entry."""
+class FenceInFlight(PartInFlight):
+    """The fence of a named writer's session."""
 
     writer_id: bytes
     fence: WriterFence
@@ -142,21 +204,19 @@ class FenceInFlight(EntryInFlight):
         """The named writer that sent it."""
         return self.writer_id
 
-    def encoded(self, home_epoch: int) -> EncodedEntry:
-        """The entry for its latest place."""
-        return encode_entry(
-            [self.sealed],
-            kind=EntryKind.CONTROL,
-            home_epoch=home_epoch,
-            segment=self.segment,
-            entry=self.entry,
-            first_sequence=self.assigned.first_sequence,
-            append_time_us=self.assigned.append_time_us,
-        )
+    @property
+    def is_alone(self) -> bool:
+        """Whether it must be an entry of its own: it must, a control entry."""
+        return True
+
+    @property
+    def stamp(self) -> WriterStamp | None:
+        """The writer and the seqs of its records: it has none."""
+        return None
 
     def add_to(self, state: PartitionState) -> None:
         """Add it to the state, behind everything before it."""
-        state.on_fence(self.writer_id, self.fence, self.assigned.append_time_us)
+        state.on_fence(self.writer_id, self.fence, self.append_time_us)
 
 
 @attrs.define(eq=False)
@@ -166,4 +226,4 @@ class RepeatInFlight(SentBatch):
     sealed: SealedBatch
     stamp: WriterStamp
     first_try: BatchInFlight
-    """The last entry that may hold one of its records."""
+    """The last batch that may hold one of its records."""

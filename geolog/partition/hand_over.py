@@ -45,9 +45,10 @@ class HandedOver:
     lost: Sequence[PartitionName]
     """Another process owns these, or their stream is gone."""
     kept: Sequence[PartitionName]
-    """Still this process's: not ended in time, or without a successor from the start."""
+    """Still this process's: not answered in time, or without a successor from the start."""
     left: Sequence[PartitionName]
-    """Ended, but every successor was gone: they have no owner."""
+    """Stopped, but not given: every successor was gone, or the ledger was not closed in time.
+    They have no owner, at the latest when their writers' blocks have ended."""
 
 
 async def hand_over(
@@ -126,7 +127,8 @@ class _Run:
             case End(names=names):
                 with trio.move_on_after(self.end_s):
                     await all_of([partial(self._end, name) for name in names])
-                return self.core.on_ended(effect, self.ended.keys() & set(names))
+                stopped = [name for name in names if self.writers[name].failure is not None]
+                return self.core.on_ended(effect, self.ended.keys() & set(names), stopped)
             case Give():
                 return await self._give(effect)
             case JudgeGive():

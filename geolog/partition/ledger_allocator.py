@@ -60,7 +60,7 @@ class LedgerAllocator:
     ) -> None:
         self._name = name
         self._quorum = stream.quorum
-        self._terms = stream.placement
+        self._terms = stream.placement_of(name)
         self._survive = stream.survive
         self._loss = Loss.parse(stream.survive) if stream.survive else None
         self._ledgers = ledgers

@@ -69,6 +69,8 @@ async def open_partition_writers(
             await owned.open()
             yield owned
             for writer in owned.in_order:
+                writer.take_no_more()
+            for writer in owned.in_order:
                 await writer.wait_idle()
         finally:
             await owned.leave()
@@ -148,6 +150,8 @@ class OwnedPartitions:
             wants_received=self.wants_received,
         )
         source.prepare_early_nowait()
+        if self.stream.home is None:
+            self.takeover.partitions.homes.note_global(name)
         try:
             taken = await self.takeover.take_over(name, self.who)
         except BaseException:

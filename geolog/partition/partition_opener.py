@@ -1,4 +1,7 @@
-"""Opens partitions as their owner, for direct writers and for proxies."""
+"""Opens partitions as their owner, for direct writers and for proxies.
+
+Rules: PROTOCOL O19.
+"""
 
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,14 +14,16 @@ from geolog.background import open_background
 from geolog.catalog.offers import Offer
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.partition.hand_over import HandedOver, hand_over
+from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, open_mirror
 from geolog.partition.offer import open_offer
 from geolog.partition.owner import OwnedPartitions, open_partition_writers
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
-from geolog.protocol.stream_state import StreamRecord
-from topology.errors import SealedError
+from geolog.protocol.stream_state import PartitionName, StreamRecord
+from topology.errors import InvalidArgumentError, SealedError
+from topology.stream_policy import PolicyKind
 
 
 @attrs.frozen(kw_only=True)
@@ -52,16 +57,40 @@ class PartitionOpener:
             offers=self.upkeep.partitions.offers,
         )
 
+    def open_mirror(
+        self, stream: StreamRecord, name: PartitionName, listener: MirrorListener
+    ) -> AbstractAsyncContextManager[MirrorWriter]:
+        """Own a mirror of the stream while the block lasts; see `open_mirror`."""
+        return open_mirror(
+            name,
+            stream,
+            listener,
+            who=self.who,
+            takeover=self.upkeep.takeover,
+            config=self.config,
+        )
+
     @asynccontextmanager
     async def open(
         self, stream: StreamRecord, number: int | None, *, wants_received: bool
     ) -> AsyncIterator[OwnedPartitions]:
         """Own a stream, or one partition of it, while the block lasts.
 
-        SealedError, FencedError, NoSuchStreamError, NotEnoughNodesError.
+        SealedError, FencedError, NoSuchStreamError, NotEnoughNodesError; UnknownPolicyError if
+        this process does not know the placement policy of the stream. InvalidArgumentError if
+        this process is not at the home of a `regional` stream.
         """
+        region = self.upkeep.takeover.region
+        if stream.home not in (None, region):
+            where = "does not know its region" if region is None else f"is in {region}"
+            raise InvalidArgumentError(
+                f"{stream.name} can be owned in its home {stream.home} alone, and this process"
+                f" {where}: append through a write proxy, or from {stream.home}"
+            )
         if stream.is_sealed:
             raise SealedError(f"{stream.name} is sealed: it takes no more records")
+        if stream.placement.policy is PolicyKind.OWN:  # Before the earlier owner is fenced.
+            self.upkeep.takeover.replicas.pool.nodes.own_policies.find(stream.placement.own)
         policy = RetentionPolicy(
             retention_s=stream.retention_s, retention_bytes=stream.retention_bytes
         )

@@ -23,10 +23,11 @@ Invariants (PROTOCOL O4 to O6, O11 and S1):
    in good order. It comes before the first batch or fence, so an empty ledger has none.
 7. A fence of a named writer's session is an entry behind everything accepted before it, and is
    answered only when that entry is acknowledged. It moves to another ledger like a batch.
+8. Batches that shared an entry share one in the next ledger, too, in the same order.
 
 `SegmentRoller` opens the ledgers, one after another, and keeps their members up.
 
-Rules: PROTOCOL M5, O5, O11, O14, O15, O16, S5, S7, S9, S18, S19 and W11.
+Rules: PROTOCOL M5, O5, O11, O14, O15, O16, S5, S7, S9, S18, S19, S31, S32 and W11.
 """
 
 from collections import deque
@@ -46,15 +47,18 @@ from geolog.partition.append_times import AppendTimes
 from geolog.partition.batch_admission import BatchAdmission
 from geolog.partition.batch_in_flight import (
     BatchInFlight,
-    EntryInFlight,
     FenceInFlight,
+    PartInFlight,
     RepeatInFlight,
+    encode_parts,
+    entries_of,
 )
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.open_segment import OpenSegment
 from geolog.partition.repeated_batch import ReadBack, RepeatedBatch
 from geolog.partition.segment_roller import SegmentRoller
+from geolog.partition.segment_user import RowPlace
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.takeover import TakenOver
 from geolog.protocol.append_failure import told_of_record
@@ -63,14 +67,14 @@ from geolog.protocol.owner_answers import (
     AppendRefused,
     OwnerAnswer,
     OwnerEnded,
-    Placed,
-    Received,
     Repeated,
     answer_of_error,
 )
+from geolog.protocol.roll import RollPolicy
 from geolog.protocol.sequencer import Sequencer
 from geolog.protocol.snapshot_pace import SnapshotPace
 from geolog.protocol.stream_state import OwnerRecord, PartitionName, StreamRecord
+from geolog.protocol.waiting_parts import WaitingParts
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import SealedBatch
 from geolog.wire.batch_terms import NO_TERMS, BatchTerms
@@ -96,10 +100,11 @@ _LAST_SNAPSHOT_S = 1.0
 class PartitionWriter:
     """Writes one partition under one owner epoch; `open_partition_writers` makes it.
 
-    Entries move, in order, from `_waiting` (they have a sequence) to `_sent` (they are in the
-    open ledger) and out. None moves from `_waiting` to `_sent` during a roll.
-    `acknowledged` is the partition's state after all entries that are out, `_sent_state` the
-    state after those in `_sent` too.
+    Batches and fences, the parts of entries, move in order from `_waiting` (they have a
+    sequence) to `_sent` (they are in an entry of the open ledger) and out. None moves from
+    `_waiting` to `_sent` during a roll.
+    `acknowledged` is the partition's state after everything that is out, `_sent_state` the
+    state after what is in `_sent` too.
     """
 
     def __init__(
@@ -116,7 +121,7 @@ class PartitionWriter:
         read_back: ReadBack,
         nursery: trio.Nursery,
     ) -> None:
-        """`nursery`: runs the task that finds out why the partition was lost."""
+        """`nursery`: runs short tasks, such as the one that finds out why it was lost."""
         self.name = name
         self._stream = stream
         self._partitions = partitions
@@ -139,8 +144,10 @@ class PartitionWriter:
         self._sent_state = taken.state.copy()
         self._sequencer = Sequencer(taken.state.sequence_next, taken.state.append_time_us)
         self._admission = BatchAdmission(name, taken.state)
-        self._waiting: deque[EntryInFlight] = deque()
-        self._sent: deque[EntryInFlight] = deque()
+        self._waiting: WaitingParts[PartInFlight] = WaitingParts()
+        self._is_turn_awaited = False
+        """Whether what waits is sent once the tasks that are ready have run."""
+        self._sent: deque[PartInFlight] = deque()
         self._repeats: deque[RepeatInFlight] = deque()
         self._snapshot_pace = SnapshotPace()
         self._failure: GeologError | None = None
@@ -169,6 +176,9 @@ class PartitionWriter:
             session=partitions.session,
             source=source,
             config=config,
+            roll=RollPolicy(
+                segment_bytes=stream.segment_bytes, segment_age_s=stream.segment_age_s
+            ),
         )
         owners.tell_deposed(taken.owner.record, self._fail)
 
@@ -182,6 +192,11 @@ class PartitionWriter:
     def owner(self) -> OwnerRecord:
         """The owner record as this owner knows it."""
         return self._segments.owner.record
+
+    @property
+    def home(self) -> str | None:
+        """The home of a `regional` stream; None if the stream is `global`."""
+        return self._stream.home
 
     @property
     def epoch(self) -> Epoch:
@@ -245,11 +260,11 @@ class PartitionWriter:
         now_us = self.now_us()
         assigned = self._sequencer.assign_none(now_us=now_us)
         sealed = seal_fence(writer_id, fence, now_us=now_us)
-        entry = FenceInFlight(sealed, assigned, trio.current_time(), writer_id, fence)
-        self._accept(entry)
-        await entry.done.wait()
-        if isinstance(entry.answer, OwnerEnded):
-            raise entry.answer.error
+        part = FenceInFlight(sealed, assigned, trio.current_time(), writer_id, fence)
+        self._accept(part)
+        await part.done.wait()
+        if isinstance(part.answer, OwnerEnded):
+            raise part.answer.error
 
     def want_received(self) -> None:
         """Find out of batches when they are in memory, too; costs an answer of each member."""
@@ -294,12 +309,12 @@ class PartitionWriter:
         return repeat
 
     def _in_flight_with(self, stamp: WriterStamp) -> BatchInFlight | None:
-        """The last entry on its way that may hold one of these records."""
+        """The last batch on its way that may hold one of these records."""
         if stamp.seqs.last <= self.acknowledged.writer(stamp.writer_id).seq_highest:
             return None
-        for entry in chain(reversed(self._waiting), reversed(self._sent)):
-            if isinstance(entry, BatchInFlight) and entry.may_hold(stamp):
-                return entry
+        for part in chain(reversed(self._waiting), reversed(self._sent)):
+            if isinstance(part, BatchInFlight) and part.may_hold(stamp):
+                return part
         return None
 
     def _compared(self, sealed: SealedBatch, stamp: WriterStamp) -> Repeated:
@@ -322,28 +337,45 @@ class PartitionWriter:
         assert self._refusal is not None
         return AppendRefused(self._refusal)
 
-    def _accept(self, entry: EntryInFlight) -> None:
-        self._waiting.append(entry)
+    def _accept(self, part: PartInFlight) -> None:
+        waiting = self._waiting
+        waiting.push(part)
+        if waiting.leave_at_once(entries_unanswered=self._entries_unanswered()):
+            self._send_waiting()
+        elif not self._is_turn_awaited:
+            self._is_turn_awaited = True
+            self._nursery.start_soon(self._send_after_turn)
+
+    def _entries_unanswered(self) -> int:
+        sent = self._sent
+        return sent[-1].entry - sent[0].entry + 1 if sent else 0
+
+    async def _send_after_turn(self) -> None:
+        """Send what waits: tasks that were ready when this one was started have run."""
+        self._is_turn_awaited = False
         self._send_waiting()
 
     def _send_waiting(self) -> None:
         while self._waiting and self._segments.may_send():
-            entry = self._waiting.popleft()
-            self._sent.append(entry)
-            self._send(entry)
+            parts = self._waiting.take_entry()
+            self._sent.extend(parts)
+            self._send(parts)
         self._segments.on_sent()
 
-    def _send(self, entry: EntryInFlight) -> None:
+    def _send(self, parts: list[PartInFlight]) -> None:
+        """Send an entry of these parts to the open ledger."""
         segment = self._segments.open
         assert segment is not None
         if self._is_snapshot_due(segment):
             self._send_snapshot(segment)
-        entry.segment = segment.number
-        entry.entry = segment.writer.entry_next
-        if entry.answer is not None:  # The ledger in whose memory it was has failed.
-            entry.answer = Received(entry.segment, entry.entry, entry.first_sequence)
-        encoded = entry.encoded(self._stream.home_epoch)
-        entry.add_to(self._sent_state)
+        encoded = encode_parts(
+            parts,
+            home_epoch=self._stream.home_epoch,
+            segment=segment.number,
+            entry=segment.writer.entry_next,
+        )
+        for part in parts:
+            part.add_to(self._sent_state)
         segment.written_bytes += encoded.length_bytes
         self._snapshot_pace.on_entry(encoded.length_bytes)
         segment.writer.add_nowait(encoded)
@@ -407,10 +439,9 @@ class PartitionWriter:
         assert segment is not None
         listeners: list[AnswerListener] = []
         while sent and sent[0].entry <= lac:
-            entry = sent.popleft()
-            entry.add_to(self.acknowledged)
-            placed = Placed(entry.segment, entry.entry, entry.first_sequence)
-            _finish(entry, placed, listeners)
+            part = sent.popleft()
+            part.add_to(self.acknowledged)
+            _finish(part, part.placed, listeners)
         if self._repeats:
             self._answer_repeats(listeners)
         if not sent and self._segments.is_rolling:
@@ -419,11 +450,11 @@ class PartitionWriter:
 
     def on_received(self, through: EntryId) -> None:
         """Mark the entries that are in the memory of ack sets."""
-        for entry in self._sent:
-            if entry.entry > through:
+        for part in self._sent:
+            if part.entry > through:
                 break
-            if entry.answer is None:
-                entry.receive(Received(entry.segment, entry.entry, entry.first_sequence))
+            if part.answer is None:
+                part.receive(part.received_there)
 
     def _tell(self, listeners: list[AnswerListener]) -> None:
         self._progress.set()
@@ -465,16 +496,16 @@ class PartitionWriter:
             segment.writer.close()
         listeners: list[AnswerListener] = []
         while self._sent:
-            entry = self._sent.popleft()
+            part = self._sent.popleft()
             unknown = OutcomeUnknownError(
-                f"{self.name}: {entry} may or may not have been appended: {failure}"
+                f"{self.name}: {part} may or may not have been appended: {failure}"
             )
             unknown.__cause__ = failure
-            _finish(entry, OwnerEnded(failure, unknown), listeners)
+            _finish(part, OwnerEnded(failure, unknown), listeners)
         while self._waiting:
-            entry = self._waiting.popleft()
-            told = told_of_record(failure, is_numbered=entry.is_numbered)
-            _finish(entry, OwnerEnded(failure, told), listeners)
+            for part in self._waiting.take_entry():
+                told = told_of_record(failure, is_numbered=part.is_numbered)
+                _finish(part, OwnerEnded(failure, told), listeners)
         while self._repeats:
             repeat = self._repeats.popleft()
             told = OutcomeUnknownError(
@@ -500,6 +531,10 @@ class PartitionWriter:
         """Whether entries of the open ledger are not acknowledged yet."""
         return bool(self._sent)
 
+    def next_place(self, number: int) -> RowPlace:
+        """The segment of this number, from its beginning."""
+        return RowPlace(home_epoch=self._stream.home_epoch, segment=number)
+
     def now_us(self) -> int:
         """Wall-clock time, not far ahead of the metadata store's."""
         return self._times.now_us()
@@ -522,9 +557,9 @@ class PartitionWriter:
     def on_segment_open(self, segment: OpenSegment) -> None:
         """Send unacknowledged entries again if the ledger is a new one; then go on there."""
         self._sent_state = self.acknowledged.copy()
-        for entry in self._sent:
-            assert entry.segment < segment.number, f"{entry} is in {segment} already"
-            self._send(entry)
+        for parts in entries_of(self._sent):
+            assert parts[0].segment < segment.number, f"{parts[0]} is in {segment} already"
+            self._send(parts)
         self._send_waiting()
 
     # Lifecycle.
@@ -546,6 +581,11 @@ class PartitionWriter:
         """Wait until nothing is in flight, or the writer has failed."""
         while not self.is_idle and self._failure is None:
             await (self._sent or self._waiting)[-1].done.wait()
+
+    def take_no_more(self) -> None:
+        """Refuse appends from now on, because the writer closes; `leave` follows."""
+        if self._refusal is None:
+            self._refusal = _closed()
 
     async def end(self, why: HandedOverError | None = None) -> VersionedOwner:
         """Take no more appends, answer those taken, close the ledger: ready for a successor.
@@ -592,9 +632,8 @@ class PartitionWriter:
             self._owners.release_nowait(self._segments.owner)
 
     async def _close_and_release(self) -> None:
-        closed = ClosedError("the writer is closed: use it within its block")
         with suppress(GeologError):  # Nothing is lost: the next owner recovers the open ledger.
-            await self._close_ledger(closed)
+            await self._close_ledger(_closed())
         await self._owners.release(self._segments.owner)
         await self._segments.discard_unused()
         closing = self._closing
@@ -604,6 +643,8 @@ class PartitionWriter:
     async def _close_ledger(self, why: GeologError) -> None:
         """Stop writing for this reason, and close the open ledger if all are answered."""
         self._is_leaving = True  # First close the open ledger, then leave in metadata.
+        if self._refusal is None:  # An append during the last snapshot would end unknown.
+            self._refusal = why
         if not self._is_stopped:
             if self.is_idle and not self.is_failed:
                 await self._end_with_snapshot()
@@ -631,9 +672,13 @@ class PartitionWriter:
             await trio.sleep(self._config.retry_delay_s)
 
 
-def _finish(entry: SentBatch, answer: OwnerAnswer, listeners: list[AnswerListener]) -> None:
+def _closed() -> ClosedError:
+    return ClosedError("the writer is closed: use it within its block")
+
+
+def _finish(part: SentBatch, answer: OwnerAnswer, listeners: list[AnswerListener]) -> None:
     """Answer one; note its listener, which is told once all of a kind are answered."""
-    entry.finish(answer)
-    listener = entry.listener
+    part.finish(answer)
+    listener = part.listener
     if listener is not None and (not listeners or listeners[-1] is not listener):
         listeners.append(listener)

@@ -9,7 +9,7 @@ import logging
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.stream_state import PartitionName
 from topology.ring.window_rule import Adherence
-from topology.stream_policy import PolicyKind
+from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms, PolicyKind
 
 _log = logging.getLogger(__name__)
 
@@ -19,11 +19,13 @@ _DOMAINS = {PolicyKind.RACK_AWARE: "rack", PolicyKind.ZONE_AWARE: "zone"}
 class PlacementNotice:
     """Remembers which adherence was logged last for one partition."""
 
-    def __init__(
-        self, name: PartitionName, policy: PolicyKind = PolicyKind.REGION_AWARE
-    ) -> None:
+    def __init__(self, name: PartitionName, terms: PlacementTerms = REGION_AWARE_TERMS) -> None:
         self._name = name
-        self._domain = _DOMAINS.get(policy, "region")
+        self._soft = (
+            f"meets policy {terms.own!r} in part only"
+            if terms.policy is PolicyKind.OWN
+            else f"would not survive losing another {_DOMAINS.get(terms.policy, 'region')}"
+        )
         self._told = Adherence.STRICT
 
     def see(self, ledger: LedgerId, adherence: Adherence, *, is_undecided: bool) -> None:
@@ -37,11 +39,7 @@ class PlacementNotice:
         if adherence is Adherence.STRICT:
             _log.warning("%s: ledger %s: placement is STRICT again", self._name, ledger)
             return
-        means = (
-            f"would not survive losing another {self._domain}"
-            if adherence is Adherence.SOFT
-            else "breaks the policy of its stream"
-        )
+        means = self._soft if adherence is Adherence.SOFT else "breaks the policy of its stream"
         _log.warning(
             "%s: ledger %s: placement is %s (%s%s); will roll when a STRICT ensemble is"
             " available",

@@ -18,7 +18,7 @@ from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.open_segment import OpenSegment
 from geolog.partition.prepared_ledger import PreparedLedger
 from geolog.partition.segment_user import SegmentUser
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from topology.errors import FencedError, GeologError
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,6 @@ class SegmentActivation:
     def __init__(
         self,
         name: PartitionName,
-        stream: StreamRecord,
         owner: VersionedOwner,
         user: SegmentUser,
         *,
@@ -42,7 +41,6 @@ class SegmentActivation:
         config: PartitionConfig,
     ) -> None:
         self._name = name
-        self._home_epoch = stream.home_epoch
         self._user = user
         self._changes = changes
         self._source = source
@@ -99,11 +97,14 @@ class SegmentActivation:
                 return prepared, ledger, opened
 
     def _segment_of(self, prepared: PreparedLedger) -> SegmentRecord:
+        place = self._user.next_place(self.owner.record.segment_highest + 1)
         acknowledged = self._user.acknowledged
         return SegmentRecord(
-            segment=self.owner.record.segment_highest + 1,
+            segment=place.segment,
+            row=place.row,
+            first_entry=place.first_entry,
             ledger=prepared.ledger.record.ledger,
-            home_epoch=self._home_epoch,
+            home_epoch=place.home_epoch,
             first_sequence=acknowledged.sequence_next,
             owner_epoch=self.owner.record.epoch,
             activated_us=self._user.now_us(),

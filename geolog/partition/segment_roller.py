@@ -62,19 +62,20 @@ class SegmentRoller:
         session: MetadataSession,
         source: LedgerAllocator,
         config: PartitionConfig,
+        roll: RollPolicy,
     ) -> None:
         self._user = user
         self._session = session
         self._source = source
         self._activation = SegmentActivation(
-            name, stream, owner, user, changes=changes, source=source, config=config
+            name, owner, user, changes=changes, source=source, config=config
         )
         self._core = SegmentSuccession(
-            RollPolicy(segment_bytes=stream.segment_bytes, segment_age_s=stream.segment_age_s),
+            roll,
             pace_of(config),
             source.switches,
         )
-        self._notice = PlacementNotice(name, stream.placement.policy)
+        self._notice = PlacementNotice(name, stream.placement)
         self._next = NextLedger(source, user)
         self._wake = trio.Event()
         self.open: OpenSegment | None = None
@@ -110,6 +111,11 @@ class SegmentRoller:
         if sending is Sending.ROLL_BEGINS:
             self._wake.set()
         return sending is Sending.GOES_ON
+
+    def end_row(self) -> None:
+        """Go on in another ledger: the next entry cannot go to the open one."""
+        self._core.on_row_over()
+        self._wake.set()
 
     def on_sent(self) -> None:
         """Entries were sent: the next ledger may be due."""

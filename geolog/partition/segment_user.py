@@ -2,9 +2,24 @@
 
 from typing import Protocol
 
+import attrs
+
 from geolog.ledger.writing.ledger_writer import LedgerListener
 from geolog.partition.open_segment import OpenSegment
+from geolog.protocol.entry_numbering import SEGMENT_BEGIN
+from geolog.protocol.ids import SegmentEntry
 from geolog.protocol.partition_state import PartitionState
+
+
+@attrs.frozen(kw_only=True)
+class RowPlace:
+    """Where the next ledger of a partition's list goes on."""
+
+    home_epoch: int
+    segment: int
+    row: int | None = None
+    """Its number in the list, if that is not the segment's."""
+    first_entry: SegmentEntry = SEGMENT_BEGIN
 
 
 class SegmentUser(LedgerListener, Protocol):
@@ -23,6 +38,10 @@ class SegmentUser(LedgerListener, Protocol):
     @property
     def acknowledged(self) -> PartitionState:
         """The partition's state after all acknowledged entries."""
+        ...
+
+    def next_place(self, number: int) -> RowPlace:
+        """Where the ledger that gets this number in the list goes on."""
         ...
 
     def check_deadline(self) -> None:

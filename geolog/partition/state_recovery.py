@@ -5,7 +5,7 @@ ignored. Only a partition's first ledger begins without one. Entries are folded 
 run by run as they are read, so many small entries take no more room than each writer's last
 batches.
 
-Rules: PROTOCOL S10.
+Rules: PROTOCOL H9 and S10.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -24,7 +24,7 @@ from geolog.protocol.ids import EntryId, Sequence
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.partition_state import PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
-from geolog.wire.batch import Batch, Columns
+from geolog.wire.batch import Batch
 from geolog.wire.entry import EntryHeader, EntryKind
 from geolog.wire.snapshot import open_snapshot, snapshot_part
 from geolog.wire.writer_fence import OpenedFence, is_fence, open_fence
@@ -98,12 +98,38 @@ async def recovered_state(
     return behind.state
 
 
+async def recovered_row(
+    last: SegmentRecord,
+    *,
+    ledgers: LedgerMetadata,
+    reader: LedgerReader,
+    progress: RecoveryProgress,
+) -> PartitionState:
+    """The state at the end of a mirror's last row, whose ledger is CLOSED.
+
+    Its writers are those that the row tells of: a mirror takes no appends, so it needs to know
+    only where it ends. Its row says what was before, so nothing before it is read.
+    """
+    behind = _Behind()
+    ledger = (await ledgers.read(last.ledger)).record
+    state = await _read_back(last, ledger, behind, reader, progress)
+    if state is None:
+        state = PartitionState(
+            sequence_next=last.first_sequence,
+            append_time_us=last.append_time_us_before,
+            transaction_id=last.transaction_id_before,
+            size_bytes=last.size_bytes_before,
+        )
+    behind.state.follow(state)
+    return behind.state
+
+
 async def _backwards(
     name: PartitionName, last: SegmentRecord, segments: SegmentRecords
 ) -> AsyncGenerator[SegmentRecord, None]:
     """This segment, then those listed before it; usually the first is enough."""
     yield last
-    before = last.segment - 1
+    before = last.row_number - 1
     async with aclosing(segments.numbers_back(name, highest=before)) as numbers:
         async for number in numbers:
             for listed in await segments.at(name, [number]):
@@ -165,19 +191,7 @@ def _fact_of(fetched: FetchedEntry) -> _Fact:
         if is_fence(batch):
             return _Fact(header, None, fence=open_fence(batch))
         return _Fact(header, None, snapshot=batch)
-    return _Fact(header, _highest_transaction_id(fetched))
-
-
-def _highest_transaction_id(fetched: FetchedEntry) -> int | None:
-    for index in reversed(range(len(fetched.decoded.header.lines))):
-        if Columns.TRANSACTION_IDS not in fetched.decoded.columns(index):
-            continue
-        batch = fetched.decoded.open(index)
-        for row in reversed(range(len(batch))):
-            found = batch.transaction_id(row)
-            if found is not None:
-                return found
-    return None
+    return _Fact(header, fetched.decoded.highest_transaction_id())
 
 
 def _snapshot_at(

@@ -1,11 +1,11 @@
 """Ending streams and cutting off their fronts: seal, truncate, retention, delete.
 
-Rules: PROTOCOL S15 and S16.
+Rules: PROTOCOL H4, H11, S15 and S16.
 """
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 
 import attrs
@@ -14,6 +14,7 @@ import trio
 from geolog.background import all_of
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.stream_catalog import StreamCatalog, check_life
+from geolog.catalog.stream_settings import StreamChanges
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.partition.partition_retention import PartitionRetention
 from geolog.partition.takeover import Takeover
@@ -40,6 +41,22 @@ class StreamUpkeep:
     takeover: Takeover
     now_us: Callable[[], int]
 
+    async def change(self, name: StreamName, changes: StreamChanges) -> StreamRecord:
+        """Change the settings of a stream; mirrors that are no longer wanted are deleted.
+
+        NoSuchStreamError, InvalidArgumentError, SealedError.
+        """
+        if changes.relay_to is not None:  # One that was left would be taken for a new one.
+            await self._delete_mirrors_left(await self.catalog.read_latest(name))
+        record = await self.catalog.change(name, changes.applied_to)
+        if changes.relay_to is not None:
+            await self._delete_mirrors_left(record)
+        return record
+
+    async def _delete_mirrors_left(self, record: StreamRecord) -> None:
+        left = await self.catalog.mirrors_left(record)
+        await all_of([partial(self._delete, one) for one in left], at_once_max=_AT_ONCE_MAX)
+
     async def seal(self, name: StreamName) -> StreamRecord:
         """Refuse further appends: fence the writers, close the last ledgers.
 
@@ -65,14 +82,28 @@ class StreamUpkeep:
     async def truncate(self, name: PartitionName, first_sequence: int) -> int:
         """Raise the partition's trim to this sequence; a trim that is higher already stays.
 
-        Segments that lie whole before the trim are deleted with their ledgers. Returns the
-        sequence at which the partition begins.
+        Records that a mirror may lack stay. Segments that lie whole before the trim are deleted
+        with their ledgers. Returns the sequence at which the partition begins.
         """
+        stream = await self.catalog.read(name.stream)
+        if stream.life == name.life:
+            for region in stream.relay_to:
+                held = await self._mirrored_to(name.mirrored_in(region))
+                first_sequence = min(first_sequence, held)
         trim = await self.partitions.trims.move(
             name, LogSequence(first_sequence), now_us=self.now_us()
         )
         await self.partitions.trims.drop_trimmed(name)
         return trim.first_sequence
+
+    async def _mirrored_to(self, mirror: PartitionName) -> int:
+        """The sequence after all completed rows of a mirror; 0 if it has none."""
+        async with aclosing(self.partitions.segments.numbers_back(mirror)) as numbers:
+            async for number in numbers:
+                for listed in await self.partitions.segments.at(mirror, [number]):
+                    if listed.record.last_sequence is not None:
+                        return listed.record.last_sequence + 1
+        return 0
 
     async def retain(self, retention: PartitionRetention) -> None:
         """Truncate a partition to its retention."""
@@ -91,7 +122,7 @@ class StreamUpkeep:
         """
         record = await self.catalog.begin_delete(name)
         await all_of(
-            [partial(self._delete, one) for one in record.partition_names()],
+            [partial(self._delete, one) for one in record.log_names()],
             at_once_max=_AT_ONCE_MAX,
         )
         await self.catalog.delete(record)

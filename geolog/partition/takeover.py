@@ -1,6 +1,8 @@
 """Becoming the owner of a partition: take its epoch, then close the predecessor's ledger.
 
 `PartitionTakeover` decides; this shell asks metadata, recovers the ledger, and reads the log.
+
+Rules: PROTOCOL H9.
 """
 
 import random
@@ -11,7 +13,7 @@ from typing import assert_never
 import attrs
 import trio
 
-from geolog.background import all_of
+from geolog.background import all_of, both
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.segment_records import VersionedSegment
@@ -20,8 +22,9 @@ from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.recovery.ledger_recovery import RecoveryConfig, recover_ledger
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.replicas.replicas import Replicas
+from geolog.metadata.repair_queue import RepairReason
 from geolog.partition.shown_owners import ShownOwners
-from geolog.partition.state_recovery import recovered_state
+from geolog.partition.state_recovery import recovered_row, recovered_state
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.partition_takeover import (
@@ -137,8 +140,12 @@ class Takeover:
         core, name = run.core, run.name
         match effect:
             case ClaimPartition():
-                run.owner = await self.owners.take(name, run.who)
-                return core.on_claimed(run.owner.record.segment_highest)
+                owner, _ = await both(
+                    partial(self.owners.take, name, run.who),
+                    partial(self.partitions.homes.look, name),
+                )
+                run.owner = owner
+                return core.on_claimed(owner.record.segment_highest)
             case ReadTrim():
                 return core.on_trim((await self.partitions.trims.read(name)).first_sequence)
             case AskWhyDeposed():
@@ -193,17 +200,25 @@ class Takeover:
     async def _recovered_state(
         self, name: PartitionName, last: SegmentRecord
     ) -> PartitionState:
-        reader = LedgerReader(
-            self.replicas,
-            rng=self.rng,
-            config=LedgerReadConfig(),
-            record_now=self.ledgers.record_certain,
-        )
+        if name.mirror:
+            return await recovered_row(
+                last, ledgers=self.ledgers, reader=self.reader(), progress=self.progress
+            )
         return await recovered_state(
             name,
             last=last,  # A later one belongs to an owner that has fenced us meanwhile.
             segments=self.partitions.segments,
             ledgers=self.ledgers,
-            reader=reader,
+            reader=self.reader(),
             progress=self.progress,
+        )
+
+    def reader(self) -> LedgerReader:
+        """A reader of the ledgers that a takeover looks back into."""
+        return LedgerReader(
+            self.replicas,
+            rng=self.rng,
+            config=LedgerReadConfig(),
+            record_now=self.ledgers.record_certain,
+            report_damaged=partial(self.ledgers.report_nowait, why=RepairReason.DAMAGED),
         )

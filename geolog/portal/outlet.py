@@ -8,7 +8,14 @@ once, if it waits for room; a new run wakes the taker once, if it waits.
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
+from functools import partial
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -25,6 +32,17 @@ W = TypeVar("W")
 
 AHEAD_BYTES_MAX = 4 << 20
 """Bound of the queue in bytes; the last batch may exceed it."""
+
+
+@asynccontextmanager
+async def open_outlets(
+    outlets: Sequence["Outlet[W]"], opening: AbstractAsyncContextManager[Sequence[Reader]]
+) -> AsyncIterator[Sequence[Reader]]:
+    """Open several readers, and queue the runs of each in its outlet."""
+    async with opening as readers, AsyncExitStack() as stack:
+        for outlet, reader in zip(outlets, readers, strict=True):
+            await stack.enter_async_context(outlet.open(nullcontext(reader)))
+        yield readers
 
 
 class Outlet(Generic[W]):
@@ -91,6 +109,15 @@ class Outlet(Generic[W]):
         with self._lock, suppress(ValueError):  # It has just been woken.
             self._waiters.remove(waiter)
 
+    def post(self, function: Callable[[], None]) -> None:
+        """Run a function in the trio thread soon, after all that was told before."""
+        self._thread.post(function)
+
+    def tell_taken(self, reader: Reader, run: RecordBatch | Gap, sequence: int | None) -> None:
+        """Tell the reader how far its application has come in a run that was taken here."""
+        with suppress(ClosedError):  # The process ends; the block commits no more.
+            self._thread.post(partial(reader.on_taken, run, sequence))
+
     # ------------------------------------------------------------ in the trio thread
 
     @asynccontextmanager
@@ -105,7 +132,7 @@ class Outlet(Generic[W]):
 
     async def _pump(self, reader: Reader) -> None:
         try:
-            async for run in reader.runs():
+            async for run in reader.runs_ahead():
                 await self._queue_run(run)
         except Exception as error:  # noqa: BLE001 - raised where the batches are taken.
             self._end(error)

@@ -12,7 +12,8 @@ many there are. A wave has two steps:
    version that this owner stored, with the next epoch and a claim that only the successor can
    take up.
 
-A partition that cannot be ended in time does not hold up its wave; it stays where it is.
+A partition that cannot be ended in time does not hold up its wave; it stays where it is. If its
+writer has stopped already, and only the answer to its close is late, it is left instead.
 
 A give that was refused, or whose answer was lost, is judged by the owner records, read for
 certain: metadata answers in the order of requests, so the multi is over by then. All records
@@ -59,8 +60,8 @@ class Outcome(enum.Enum):
 
     GIVEN = "its successor owns it"
     LOST = "another process owns it, or it is gone"
-    KEPT = "it was not ended in time, or never begun: this owner still has it"
-    LEFT = "it was ended, and no successor is there"
+    KEPT = "its appends were not answered in time, or it was never begun: this owner has it"
+    LEFT = "it takes nothing more, and has no successor"
 
 
 @attrs.frozen
@@ -132,12 +133,20 @@ class HandOver:
 
     # A wave.
 
-    def on_ended(self, end: End, ended: Iterable[PartitionName]) -> list[Effect]:
-        """These partitions of the wave have ended, the others could not in time."""
-        done = set(ended)
+    def on_ended(
+        self,
+        end: End,
+        ended: Iterable[PartitionName],
+        stopped: Iterable[PartitionName] = (),
+    ) -> list[Effect]:
+        """These partitions of the wave have ended; the others could not in time.
+
+        stopped: those whose writers take nothing more, whether or not their ledgers are closed.
+        """
+        done, not_kept = set(ended), set(stopped)
         for name in end.names:
             if name not in done:
-                self.outcomes[name] = Outcome.KEPT
+                self.outcomes[name] = Outcome.LEFT if name in not_kept else Outcome.KEPT
         names = tuple(name for name in end.names if name in done)
         return self._over(end.offer) if not names else self._give(end.offer, names)
 

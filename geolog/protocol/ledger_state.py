@@ -6,7 +6,7 @@ successor. The methods here give the successor; `ledger_change` says what to do 
 change came first. Quorums, the members' regions and the placement policy are frozen with the
 ledger: no runtime switch changes the meaning of an acknowledgement.
 
-Rules: PROTOCOL L2 to L4, L7, Q2 and Q5.
+Rules: PROTOCOL H3, L2 to L4, L7, Q2 and Q5.
 """
 
 import enum
@@ -14,8 +14,15 @@ from collections.abc import Collection, Iterable
 
 import attrs
 
-from geolog.protocol.entry_numbering import EntryNumbering
-from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, InstanceId, LedgerId
+from geolog.protocol.entry_numbering import SEGMENT_BEGIN, EntryNumbering
+from geolog.protocol.ids import (
+    NO_ENTRY,
+    EntryId,
+    Epoch,
+    InstanceId,
+    LedgerId,
+    SegmentEntry,
+)
 from topology.errors import ConflictError
 from topology.location import Location
 from topology.quorum import AckRule, QuorumConfig
@@ -80,11 +87,13 @@ class LedgerRecord:
     placement: PlacementTerms = REGION_AWARE_TERMS
     arriving: tuple[InstanceId, ...] = ()
     """Instances that copies are brought to before they are members: those are not garbage."""
+    first_in_segment: SegmentEntry = SEGMENT_BEGIN
+    """The entry of the segment that it begins with; a mirror's may begin in the middle."""
 
     @property
     def numbering(self) -> EntryNumbering:
-        """How its entries are numbered in their segment; a ledger holds a whole segment."""
-        return EntryNumbering(self.segment)
+        """How its entries are numbered in their segment."""
+        return EntryNumbering(self.segment, self.first_in_segment)
 
     def opened(self) -> "LedgerRecord":
         """Turn ALLOCATED into OPEN: the ledger is listed, and its entries count."""

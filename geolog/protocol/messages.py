@@ -8,6 +8,11 @@ of its own (`request`), which its answer repeats.
 
 A request that may change a node, or that may be answered with an absence, names the instance it
 is meant for, so that a replacement at the same address never answers for its predecessor.
+
+A client that no longer wants an answer says so with `Cancel`. The request still gets its one
+last message, and only then does the client forget its number.
+
+Rules: PROTOCOL N17.
 """
 
 import enum
@@ -47,6 +52,8 @@ class Reason(enum.IntEnum):
     STOPPING = 10
     UNSUPPORTED = 11
     """The node does not know the protocol version or the message."""
+    CANCELLED = 12
+    """The client cancelled the request. It says nothing about the ledger."""
 
 
 @attrs.frozen
@@ -210,7 +217,7 @@ class Follow:
     """Answer once the LAC is at `first` or above, with the entries from `first` to the LAC.
 
     Answer without entries when `wait_ms` are over or the ledger is fenced. It never fences, and
-    never returns an entry above the LAC.
+    never returns an entry above the LAC. With `count_max` 0 it asks for the LAC alone.
     """
 
     request: int
@@ -243,6 +250,19 @@ class ProbeAnswer:
     is_fenced: bool
     epoch_highest: Epoch
     answers: tuple[Answer, ...]
+
+
+@attrs.frozen
+class Cancel:
+    """The client no longer wants answers to its own request with this number.
+
+    Meant for a request that is `Cancellable`. The node drops what it has not read yet, and
+    ends the request with its normal last answer or with `Refused(CANCELLED)`: one of them,
+    once. It is not answered itself. If no such request is open, it means nothing.
+    """
+
+    request: int
+    """The number of that request."""
 
 
 @attrs.frozen
@@ -296,6 +316,9 @@ class Status:
     document: str
 
 
+Cancellable = Read | Follow | Probe
+"""Requests that a client may cancel: giving them up changes nothing at the node."""
+
 Message = (
     Hello
     | HelloAnswer
@@ -313,6 +336,7 @@ Message = (
     | Follow
     | Probe
     | ProbeAnswer
+    | Cancel
     | PushLac
     | SettleDoubt
     | DoubtSettled

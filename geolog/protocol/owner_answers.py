@@ -20,15 +20,19 @@ class Received:
 
     segment: int
     entry: int
+    slot: int
+    """Slot of its first record in the entry."""
     first_sequence: Sequence
 
 
 @attrs.frozen
 class Placed:
-    """The batch is in the log, as the only one of its entry."""
+    """The batch is in the log."""
 
     segment: int
     entry: int
+    slot: int
+    """Slot of its first record in the entry, which may hold other batches before it."""
     first_sequence: Sequence
 
 

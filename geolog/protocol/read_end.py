@@ -71,6 +71,13 @@ class PartitionEnd:
     entry: SegmentEntry
     sequence: int
     append_time_us: int
+    row: int | None = None
+    """Number of the segment's row in a mirror's list; None at home."""
+
+    @property
+    def row_number(self) -> int:
+        """Number of the place's row in the list of segments."""
+        return self.segment if self.row is None else self.row
 
 
 _NOTHING_YET = PartitionEnd(0, SEGMENT_BEGIN, sequence=0, append_time_us=0)
@@ -230,7 +237,7 @@ class EndSearch:
 
     @property
     def _number(self) -> int:
-        return 0 if self._segment is None else self._segment.segment
+        return 0 if self._segment is None else self._segment.row_number
 
     def begin(self) -> Step:
         """The first step."""
@@ -327,7 +334,9 @@ class EndSearch:
         segment = self._segment
         assert segment is not None
         end = segment.numbering.in_segment(EntryId(entry + 1))
-        return EndFound(PartitionEnd(segment.segment, end, next_sequence, append_time_us))
+        return EndFound(
+            PartitionEnd(segment.segment, end, next_sequence, append_time_us, segment.row)
+        )
 
     @property
     def _open_tail(self) -> _OpenTail:
@@ -373,7 +382,8 @@ class EndSearch:
         segment = self._segment
         assert segment is not None
         before = segment.first_sequence, segment.append_time_us_before
-        return EndFound(PartitionEnd(segment.segment, segment.numbering.first, *before))
+        first = segment.numbering.first
+        return EndFound(PartitionEnd(segment.segment, first, *before, segment.row))
 
 
 def _end_of_completed(segment: SegmentRecord) -> PartitionEnd:
@@ -385,6 +395,7 @@ def _end_of_completed(segment: SegmentRecord) -> PartitionEnd:
         segment.numbering.in_segment(EntryId(segment.last_entry + 1)),
         segment.last_sequence + 1,
         segment.last_append_time_us,
+        segment.row,
     )
 
 

@@ -290,6 +290,8 @@ class LedgerReplica:
     def _on_follow(self, follow: Follow) -> list[Effect]:
         if not self.is_known:
             return self._refuse(follow, Reason.NO_SUCH_LEDGER)
+        if self.lac >= follow.first and follow.count_max == 0:
+            return [Reply(self._end_follow(follow))]
         if self.lac >= follow.first:
             return [AnswerRead(self._read_to_lac(follow), is_synced=False)]
         if self.is_fenced or follow.wait_ms == 0:
@@ -297,7 +299,7 @@ class LedgerReplica:
         return [AwaitLac(follow)]
 
     def _end_follow(self, follow: Follow) -> ReadAnswer:
-        """Answer without entries: the time is over, or there is nothing to wait for."""
+        """Answer without entries: time is over, none is to come, or none was requested."""
         return ReadAnswer(follow.request, self.lac, follow.first, (), is_fenced=self.is_fenced)
 
     def _read_to_lac(self, follow: Follow) -> Read:
@@ -305,7 +307,7 @@ class LedgerReplica:
             follow.request,
             follow.ledger,
             follow.first,
-            count_max=min(max(follow.count_max, 1), self.lac - follow.first + 1),
+            count_max=min(follow.count_max, self.lac - follow.first + 1),
             bytes_max=follow.bytes_max,
             answers_max=1,
             fence_epoch=NO_EPOCH,

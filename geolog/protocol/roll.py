@@ -13,10 +13,12 @@ class RollPolicy:
     """Close the segment this many seconds after its first entry."""
     prepare_share: float = 0.5
     """Prepare the next ledger once this share of `segment_bytes` is written."""
+    is_told: bool = False
+    """Whether another decides when it ends: a mirror's rows follow the home's segments."""
 
     def is_due(self, *, written_bytes: int, age_s: float) -> bool:
         """Whether to close the open segment before the next entry; never if it is empty."""
-        if written_bytes == 0:
+        if written_bytes == 0 or self.is_told:
             return False
         return written_bytes >= self.segment_bytes or age_s >= self.segment_age_s
 

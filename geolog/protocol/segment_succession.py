@@ -10,7 +10,8 @@ region. Then it does one thing, the first of these that is due:
    in another ledger: the prepared one if it can be written without the members that are late,
    else a new one.
 2. A roll has begun: once all entries are answered, move on to the prepared ledger. If it cannot
-   be written any more, go on in the open one; another ledger will be prepared.
+   be written any more, go on in the open one; another ledger will be prepared. If the open one
+   cannot take the next entry at all (`on_row_over`, in a mirror), wait for another ledger.
 3. Half of the segment is written: prepare the next ledger.
 4. Members have been away for a while: replace them, without hurry.
 5. The ensemble is complete, but would not survive what it should, or has a member in a
@@ -29,7 +30,7 @@ Invariants:
    entries wait that the open ledger cannot acknowledge.
 3. A step that failed, and every round, is followed by `Pause` or `Rest`: no busy loop.
 
-Rules: PROTOCOL O5, O6, P2 and P5.
+Rules: PROTOCOL H8, O5, O6, P2 and P5.
 """
 
 import enum
@@ -209,6 +210,8 @@ class SegmentSuccession:
         self._roll = roll
         self._pace = pace
         self.is_rolling = True
+        self._is_row_over = False
+        """Whether the open ledger takes no further entry, so that another must follow."""
         self._opened_s = 0.0
         self._mending: _Mending | None = None
         self._is_round_over = True
@@ -252,6 +255,10 @@ class SegmentSuccession:
             return Sending.ROLL_BEGINS
         return Sending.GOES_ON
 
+    def on_row_over(self) -> None:
+        """The next entry belongs to another row of the list, so to another ledger."""
+        self.is_rolling = self._is_row_over = True
+
     def is_look_due(self, *, written_bytes: int, has_prepared: bool) -> bool:
         """Whether a rest should end, now that entries were sent."""
         if self._is_resting:
@@ -277,7 +284,7 @@ class SegmentSuccession:
         if self._mending is not None:
             return self._mend(self._mending, view)
         if self.is_rolling:
-            return self._roll_over(view)
+            return self._roll_over(view, now_s)
         self._is_round_over = True
         if self._is_preparation_due(view, now_s):
             return Prepare()
@@ -341,10 +348,13 @@ class SegmentSuccession:
 
     # From one ledger to the next.
 
-    def _roll_over(self, view: SegmentView) -> Step:
+    def _roll_over(self, view: SegmentView, now_s: float) -> Step:
         if view.has_unanswered:
             return self._rest(view)
         if view.prepared is None:
+            if self._is_row_over:
+                is_pausing = now_s < self._prepare_not_before_s
+                return self._rest(view) if is_pausing else Prepare()
             self.is_rolling = False
             self._is_round_over = True
             return GoOn()
@@ -359,7 +369,7 @@ class SegmentSuccession:
 
     def on_opened(self, *, now_s: float) -> None:
         """Another ledger is the open one, with a new segment."""
-        self.is_rolling = False
+        self.is_rolling = self._is_row_over = False
         self._opened_s = now_s
         self._better_not_before_s = now_s + self._pace.better_ledger_s
 

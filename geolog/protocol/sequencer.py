@@ -10,9 +10,9 @@ from geolog.protocol.ids import Sequence
 
 @attrs.frozen
 class Assigned:
-    """The first record's sequence, and the append time, that an entry is given.
+    """The first record's sequence, and the append time, that a batch is given.
 
-    An entry without records is given the sequence of the next record.
+    One without records, a fence, is given the sequence of the next record.
     """
 
     first_sequence: Sequence
@@ -31,15 +31,15 @@ class Sequencer:
     append_time_us_last: int = 0
 
     def assign(self, record_count: int, *, now_us: int) -> Assigned:
-        """Number the next entry, which holds `record_count` records."""
-        assert record_count > 0, f"an entry holds at least one record, not {record_count}"
+        """Number the next batch, which holds `record_count` records."""
+        assert record_count > 0, f"a batch holds at least one record, not {record_count}"
         self.append_time_us_last = max(self.append_time_us_last, now_us)
         assigned = Assigned(self.sequence_next, self.append_time_us_last)
         self.sequence_next = Sequence(self.sequence_next + record_count)
         return assigned
 
     def assign_none(self, *, now_us: int) -> Assigned:
-        """Give the next entry an append time; it holds no record, and takes no sequence.
+        """Give a fence an append time; it holds no record, and takes no sequence.
 
         The time is above 0, whatever the clock, so that it shows that the entry exists.
         """

@@ -4,7 +4,7 @@ Each partition has one owner record. A takeover raises its epoch by compare-and-
 change of the segment list also checks the record version that the takeover produced, so a
 deposed owner can change nothing (PROTOCOL O3).
 
-Rules: PROTOCOL O10 and S17.
+Rules: PROTOCOL H3, O10 and S17.
 """
 
 import enum
@@ -12,8 +12,15 @@ import re
 
 import attrs
 
-from geolog.protocol.entry_numbering import EntryNumbering
-from geolog.protocol.ids import NO_EPOCH, EntryId, Epoch, LedgerId, Sequence
+from geolog.protocol.entry_numbering import SEGMENT_BEGIN, EntryNumbering
+from geolog.protocol.ids import (
+    NO_EPOCH,
+    EntryId,
+    Epoch,
+    LedgerId,
+    SegmentEntry,
+    Sequence,
+)
 from topology.errors import InvalidArgumentError
 from topology.quorum import QuorumConfig
 from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms
@@ -80,15 +87,25 @@ def _nearest_name(part: str) -> str:
 
 @attrs.frozen(order=True)
 class PartitionName:
-    """`NAMESPACE/NAME#P`: one partition of a stream, a log of its own."""
+    """`NAMESPACE/NAME#P`: one partition of a stream, a log of its own.
+
+    A mirror of it in another region is `NAMESPACE/NAME#P@REGION`, a log as well.
+    """
 
     stream: StreamName
     number: int = 0
     life: str = ""
     """The life of its stream; a stream made again under the same name has another life."""
+    mirror: str = ""
+    """The region of the mirror; empty for the log at home."""
 
     def __str__(self) -> str:
-        return f"{self.stream}#{self.number}"
+        place = f"@{self.mirror}" if self.mirror else ""
+        return f"{self.stream}#{self.number}{place}"
+
+    def mirrored_in(self, region: str) -> "PartitionName":
+        """The mirror of this partition in that region."""
+        return attrs.evolve(self, mirror=region)
 
 
 def parse_target(text: str) -> tuple[StreamName, int | None]:
@@ -139,12 +156,31 @@ class StreamRecord:
     placement: PlacementTerms = REGION_AWARE_TERMS
     survive: str = ""
     """The losses that it was asked to survive; empty if its quorums were given instead."""
+    relay_to: tuple[str, ...] = ()
+    """The regions that mirror a `regional` stream, sorted."""
+
+    @property
+    def home(self) -> str | None:
+        """The region of a `regional` stream's copies and owners; None for a `global` one."""
+        return self.placement.region
 
     def partition_names(self) -> list[PartitionName]:
         """The names of all its partitions."""
         return [
             PartitionName(self.name, number, self.life) for number in range(self.partitions)
         ]
+
+    def log_names(self) -> list[PartitionName]:
+        """The names of all its logs: those at home, then each with its mirrors."""
+        at_home = self.partition_names()
+        mirrors = [one.mirrored_in(region) for one in at_home for region in self.relay_to]
+        return at_home + mirrors
+
+    def placement_of(self, name: PartitionName) -> PlacementTerms:
+        """The terms that place the ledgers of one of its logs."""
+        if not name.mirror:
+            return self.placement
+        return attrs.evolve(self.placement, region=name.mirror)
 
     def partition(self, number: int) -> PartitionName:
         """The name of one partition; InvalidArgumentError names those that exist."""
@@ -188,10 +224,12 @@ class TrimRecord:
 
 @attrs.frozen(kw_only=True)
 class SegmentRecord:
-    """One ledger in a partition's list.
+    """One ledger in a partition's list: a row of it.
 
-    While the segment is the last and not completed, the `last_…` fields are None. A completed
-    segment is CLOSED at `last_entry`; an empty one has `last_sequence` = `first_sequence` - 1.
+    At home each row is a segment. A mirror may have several rows of one segment, one after the
+    other, because its owner was taken over in the middle. While a row is the last and not
+    completed, its `last_…` fields are None. The ledger of a completed one is CLOSED at
+    `last_entry`; an empty one has `last_sequence` = `first_sequence` - 1.
     """
 
     segment: int
@@ -214,6 +252,15 @@ class SegmentRecord:
     """Highest transaction id up to its end, if any record had one."""
     size_bytes: int | None = None
     """Bytes of its batches."""
+    row: int | None = None
+    """Its number in a mirror's list; None at home, where that is the segment's."""
+    first_entry: SegmentEntry = SEGMENT_BEGIN
+    """The entry of the segment that its ledger begins with."""
+
+    @property
+    def row_number(self) -> int:
+        """Its number in the list, by which it is stored."""
+        return self.segment if self.row is None else self.row
 
     @property
     def is_completed(self) -> bool:
@@ -222,8 +269,8 @@ class SegmentRecord:
 
     @property
     def numbering(self) -> EntryNumbering:
-        """How the entries of its ledger are numbered in it; the ledger holds all of them."""
-        return EntryNumbering(self.segment)
+        """How the entries of its ledger are numbered in the segment."""
+        return EntryNumbering(self.segment, self.first_entry)
 
     @property
     def size_bytes_through(self) -> int:

@@ -28,6 +28,11 @@ class MessageSocket(Protocol):
         """The subprotocol that the server chose."""
         ...
 
+    @property
+    def origin(self) -> str | None:
+        """At a server: the web site whose page opened it; None if no browser did."""
+        ...
+
     async def receive(self) -> str | bytes:
         """The next message. SocketClosedError."""
         ...

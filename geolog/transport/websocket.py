@@ -70,8 +70,11 @@ class _ByteStreamForWebSocket(trio.abc.Stream):
 class WebSocket:
     """A `MessageSocket` over a WebSocket connection."""
 
-    def __init__(self, connection: trio_websocket.WebSocketConnection) -> None:
+    def __init__(
+        self, connection: trio_websocket.WebSocketConnection, origin: str | None = None
+    ) -> None:
         self._connection = connection
+        self._origin = origin
 
     def __repr__(self) -> str:
         return f"WebSocket({self._connection})"
@@ -80,6 +83,11 @@ class WebSocket:
     def subprotocol(self) -> str | None:
         """The subprotocol that the server chose."""
         return self._connection.subprotocol
+
+    @property
+    def origin(self) -> str | None:
+        """The web site whose page opened it, at a server; None if no browser did."""
+        return self._origin
 
     async def receive(self) -> str | bytes:
         """The next message. SocketClosedError."""
@@ -203,9 +211,9 @@ async def serve_websocket(
     async with open_background() as nursery:
         opened = await _accepted(nursery, adapter, choose, refusal, message_bytes_max)
         if opened is not None:
-            connection, target = opened
+            connection, target, origin = opened
             try:
-                await handle(WebSocket(connection), target)
+                await handle(WebSocket(connection, origin), target)
             finally:
                 with trio.move_on_after(HANDSHAKE_S):
                     await connection.aclose()
@@ -217,8 +225,8 @@ async def _accepted(
     choose: Callable[[Sequence[str]], str | None],
     refusal: str,
     message_bytes_max: int,
-) -> tuple[trio_websocket.WebSocketConnection, str] | None:
-    """The connection after its handshake, and its path; None if there is none."""
+) -> tuple[trio_websocket.WebSocketConnection, str, str | None] | None:
+    """The connection after its handshake, its path and origin; None if there is none."""
     try:
         with trio.fail_after(HANDSHAKE_S):
             request = await trio_websocket.wrap_server_stream(
@@ -234,7 +242,9 @@ async def _accepted(
                 await request.reject(400, body=refusal.encode())
                 return None
             accepted = await request.accept(subprotocol=chosen if offered else None)
-            return accepted, request.path
+            origins = (value for name, value in request.headers if name.lower() == b"origin")
+            origin = next(origins, None)
+            return accepted, request.path, None if origin is None else origin.decode("latin-1")
     except (
         trio_websocket.HandshakeError,
         trio_websocket.ConnectionClosed,

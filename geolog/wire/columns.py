@@ -58,10 +58,18 @@ class BinaryColumn:
         """The bytes at `row`, null or not."""
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
-    def raw_list(self) -> list[bytes]:
-        """All byte strings at once, several times faster than one by one."""
-        data = self.data.tobytes()
-        return [data[start:end] for start, end in pairwise(self.offsets.tolist())]
+    def raw_list(self, first: int = 0, end: int | None = None) -> list[bytes]:
+        """The byte strings of these rows at once, several times faster than one by one."""
+        rows = len(self.offsets) - 1
+        end = rows if end is None else end
+        if not 0 <= first <= end <= rows:
+            raise IndexError(end)
+        offsets = self.offsets[first : end + 1].tolist()
+        base = offsets[0]
+        data = self.data[base : offsets[-1]].tobytes()
+        if base:
+            offsets = [offset - base for offset in offsets]
+        return [data[start:stop] for start, stop in pairwise(offsets)]
 
 
 @attrs.frozen(eq=False)

@@ -38,11 +38,12 @@ from geolog.protocol.batch_seqs import GAPS_BYTES_MAX, BatchSeqs
 from geolog.protocol.ids import SegmentEntry
 from geolog.wire.batch import (
     Batch,
+    BatchHeader,
     Columns,
     SealedBatch,
-    open_batch,
+    open_verified_batch,
     peek_batch_header,
-    verify_batch,
+    verify_body,
 )
 from geolog.wire.limits import (
     BATCHES_PER_ENTRY_MAX,
@@ -58,6 +59,7 @@ VERSION = 1
 _FIXED = struct.Struct("<4sIBBHIIIIIQQQQq")
 _LINE = struct.Struct("<IIIIIHHqB")
 _CRC = struct.Struct("<I")
+_HEADER_CRC_AT = 4
 _CHECKED_FROM = 8
 _NO_WRITER = (0, 0, -1, b"")
 _EPOCH_MAX = (1 << 32) - 1
@@ -137,30 +139,77 @@ class EncodedEntry:
         """Length of the whole entry."""
         return self.header.length_bytes
 
+    @property
+    def header_crc(self) -> int:
+        """The checksum of its header, which covers the checksums of its batches."""
+        return _header_crc(self.buffers[0])
+
     def join(self) -> bytes:
         """The entry in one piece."""
         return b"".join(self.buffers)
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Entry:
-    """A decoded entry: its header was checked; its batches are opened on demand."""
+    """A decoded entry: the headers were checked; its batches are opened on demand.
+
+    Its bytes never change, so each is checked once: by `verify`, or when its batch is opened.
+    """
 
     header: EntryHeader
+    batch_headers: tuple[BatchHeader, ...] = attrs.field(repr=False)
     batch_views: tuple[memoryview, ...] = attrs.field(repr=False)
+    data: memoryview = attrs.field(repr=False)
+    """The whole entry, as it is stored."""
+    _is_verified: bool = attrs.field(init=False, default=False, repr=False)
+    _opened: dict[int, Batch] = attrs.field(init=False, factory=dict, repr=False)
 
     def open(self, index: int) -> Batch:
         """Check and open one batch. DamagedBytesError."""
-        return open_batch(self.batch_views[index])
+        header, view = self.batch_headers[index], self.batch_views[index]
+        if not self._is_verified:
+            verify_body(header, view)
+        return open_verified_batch(header, view)
+
+    def opened(self, index: int) -> Batch:
+        """One batch, opened once for all that have this entry. DamagedBytesError."""
+        batch = self._opened.get(index)
+        if batch is None:
+            batch = self._opened[index] = self.open(index)
+        return batch
+
+    @property
+    def header_crc(self) -> int:
+        """The checksum of its header, which covers the checksums of its batches."""
+        return _header_crc(self.data)
+
+    @property
+    def raw_bytes(self) -> int:
+        """Length of all batches, unpacked."""
+        return sum(header.raw_bytes for header in self.batch_headers)
 
     def columns(self, index: int) -> Columns:
         """The optional columns of a batch, without opening it."""
-        return peek_batch_header(self.batch_views[index]).columns
+        return self.batch_headers[index].columns
+
+    def highest_transaction_id(self) -> int | None:
+        """The highest transaction id in it, if a record has one; ids rise."""
+        for index in reversed(range(len(self.batch_views))):
+            if Columns.TRANSACTION_IDS not in self.columns(index):
+                continue
+            batch = self.open(index)
+            for row in reversed(range(len(batch))):
+                found = batch.transaction_id(row)
+                if found is not None:
+                    return found
+        return None
 
     def verify(self) -> None:
         """Check the bytes of all batches, without opening them. DamagedBytesError."""
-        for view in self.batch_views:
-            verify_batch(view)
+        if not self._is_verified:
+            for header, view in zip(self.batch_headers, self.batch_views, strict=True):
+                verify_body(header, view)
+            self._is_verified = True
 
     def records(self) -> Iterator[tuple[int, Batch, int]]:
         """All records in order, as (slot, batch, row): slots count through the whole entry."""
@@ -269,16 +318,21 @@ def decode_entry(data: bytes | memoryview) -> Entry:
     lengths = (line.length_bytes for line in header.lines)
     ends = pairwise(accumulate(lengths, initial=header.header_bytes))
     views = tuple(view[start:end] for start, end in ends)
-    for line, batch_view in zip(header.lines, views, strict=True):
-        _check_batch(line, batch_view)
-    return Entry(header, views)
+    batches = tuple(map(_checked_batch_header, header.lines, views))
+    return Entry(header, batches, views, view)
 
 
-def _check_batch(line: BatchLine, view: memoryview) -> None:
+def _header_crc(data: bytes | memoryview) -> int:
+    found: int = _CRC.unpack_from(data, _HEADER_CRC_AT)[0]
+    return found
+
+
+def _checked_batch_header(line: BatchLine, view: memoryview) -> BatchHeader:
     batch = peek_batch_header(view)
     found = (batch.length_bytes, batch.record_count, batch.header_crc, batch.body_crc)
     if found != (line.length_bytes, line.record_count, line.header_crc, line.body_crc):
         raise DamagedBytesError("a batch does not match its line in the entry's header")
+    return batch
 
 
 def _encode_line(batch: SealedBatch, writer: WriterStamp | None) -> tuple[BatchLine, bytes]:

@@ -11,7 +11,9 @@ as an entry). Layout, little-endian:
 
 `FrameReader` takes bytes as they come and returns whole frames, whose bodies stay in the
 receive buffer: each byte is received once, checked once, and copied only when its frame
-straddles two receive buffers. A buffer belongs to the frames in it and is never written again.
+straddles two receive buffers. So a large frame gets a buffer of its own, which takes no more
+than its last byte and the header after it. A buffer belongs to the frames in it and is never
+written again.
 """
 
 import struct
@@ -35,6 +37,8 @@ _BUFFER_BYTES_MIN = 16 << 10
 _BUFFER_BYTES_MAX = 1 << 20
 _ROOM_BYTES_MIN = 4 << 10
 """With less room left, a new buffer costs less than another call to receive."""
+_LARGE_BYTES_MIN = 128 << 10
+"""From here on, copying the front of a frame costs more than a call to receive."""
 _EMPTY = memoryview(b"")
 
 
@@ -71,7 +75,7 @@ class FrameReader:
     After a DamagedBytesError or FrameTooLargeError the stream cannot be followed any further.
 
     Memory: one buffer of 16 KiB to 1 MiB, larger if the stream has filled the previous one, or
-    as large as a larger frame (in steps, as it arrives); plus the frames that the caller keeps.
+    as large as a large frame (in steps, as it arrives); plus the frames that the caller keeps.
     A kept frame keeps its whole buffer: copy a small body to keep it for long.
     """
 
@@ -103,6 +107,8 @@ class FrameReader:
             is_good = self._start == 0 and room_bytes > 0
         if not is_good:
             self._replace_buffer()
+        if self._frame_bytes >= _LARGE_BYTES_MIN:
+            return self._view[self._end : self._start + self._frame_bytes + HEADER_BYTES]
         return self._view[self._end :]
 
     def received(self, count: int) -> None:
@@ -132,7 +138,8 @@ class FrameReader:
                     f"{self._frame_bytes_max}"
                 )
             if fields_end > end:
-                self._frame_bytes = fields_end - start  # The body's length is not verified yet.
+                # The lengths are not verified yet: `_replace_buffer` believes them in part.
+                self._frame_bytes = frame_end - start
                 return
             if crc32c(view[start + _CHECKED_FROM : fields_end]) != front_crc:
                 raise DamagedBytesError("the header of a frame does not match its checksum")
@@ -144,6 +151,8 @@ class FrameReader:
                 raise DamagedBytesError("the body of a frame does not match its checksum")
             self._start = frame_end
             self._frame_bytes = HEADER_BYTES
+            if frame_end - start > self._buffer_bytes:  # So are the next ones, probably.
+                self._buffer_bytes = min(frame_end - start, _BUFFER_BYTES_MAX)
             yield Frame(type_, view[start + HEADER_BYTES : fields_end], body, body_crc)
 
     def end(self) -> None:
@@ -158,7 +167,11 @@ class FrameReader:
         # A length is trusted in proportion to the bytes received: a header alone pins little.
         believed_bytes = 4 * max(self._buffer_bytes, len(left))
         frame_bytes = min(max(self._frame_bytes, len(left) + 1), believed_bytes)
-        self._view = memoryview(bytearray(max(self._buffer_bytes, frame_bytes)))
+        if frame_bytes < _LARGE_BYTES_MIN:
+            frame_bytes = max(self._buffer_bytes, frame_bytes)
+        else:
+            frame_bytes += HEADER_BYTES
+        self._view = memoryview(bytearray(frame_bytes))
         self._view[: len(left)] = left
         self._start = 0
         self._end = len(left)

@@ -6,7 +6,7 @@ Fields are in the order of the message's class. A text, if any, follows them.
 import enum
 import struct
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 """Changes when the meaning of a message does; the format layouts have versions of their own."""
 
 
@@ -34,6 +34,7 @@ class FrameType(enum.IntEnum):
     FOLLOW = 19
     SETTLE_DOUBT = 20
     DOUBT_SETTLED = 21
+    CANCEL = 22
 
 
 REQUEST = struct.Struct("<Q")

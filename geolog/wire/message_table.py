@@ -53,6 +53,7 @@ _ROWS: tuple[tuple[FrameType, type[Message], struct.Struct], ...] = (
     (FrameType.READ, messages.Read, layouts.READ),
     (FrameType.FOLLOW, messages.Follow, layouts.FOLLOW),
     (FrameType.PROBE, messages.Probe, layouts.PROBE),
+    (FrameType.CANCEL, messages.Cancel, layouts.REQUEST),
     (FrameType.PUSH_LAC, messages.PushLac, layouts.PUSH_LAC),
     (FrameType.SETTLE_DOUBT, messages.SettleDoubt, layouts.SETTLE_DOUBT),
     (FrameType.DOUBT_SETTLED, messages.DoubtSettled, layouts.REQUEST),

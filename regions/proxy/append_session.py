@@ -8,7 +8,10 @@ not read its answers is held back, and the proxy's memory is bounded. Appends at
 
 A frame that is no message, or an append that is refused, is answered like any other, and the
 session goes on. It ends when its target is lost, e.g. to another proxy: a last frame, without
-an id, says where.
+an id, says where. If it goes on at another target instead, it goes there once the first one has
+answered all that it was given, so that answers and records keep their order.
+
+Rules: PROTOCOL S33.
 """
 
 from collections import deque
@@ -31,7 +34,6 @@ from geolog.wire.session.messages import (
     AckPosition,
     AppendId,
     AppendRequest,
-    Credit,
     ErrorAnswer,
     Goaway,
     SessionHello,
@@ -162,8 +164,10 @@ class AppendSession:
         taken = _Unanswered(None, len(frame), trio.current_time())
         try:
             message = self._codec.decode(frame)
-            if isinstance(message, Credit):
-                raise InvalidArgumentError("credits are for reads; this session appends")
+            if not isinstance(message, AppendRequest):
+                raise InvalidArgumentError(
+                    "credits and commits are for reads; this session appends"
+                )
             taken.append, taken.id = message, message.id
             await self._append(stack, message, taken)
         except BadFrameError as error:
@@ -182,9 +186,11 @@ class AppendSession:
         writer_id = append.writer if append.writer is not None else self._writer_id
         if append.seq is not None and writer_id is None:
             raise InvalidArgumentError("seq needs a writer: name it in the frame or the path")
-        at_rest = self._target.at_rest
-        if at_rest is not None:
-            self._target, self._writers = at_rest, {}
+        while (successor := self._target.successor) is not None:
+            if not self._unanswered:
+                self._target, self._writers = successor, {}
+                break
+            await self._changed.wait()
         writer = await self._writer_of(stack, writer_id)
         wanted = [
             RecordFields(
@@ -208,6 +214,7 @@ class AppendSession:
 
     async def _answer_all(self) -> None:
         """Answer frames in order. Raises why the partition is lost, once all are answered."""
+        lost: GeologError | None = None
         while True:
             while not self._unanswered:
                 await self._changed.wait()
@@ -220,9 +227,11 @@ class AppendSession:
             self._host.in_flight.give_back(unanswered.size_bytes)
             self._tell_change()
             await self._send(answer)
-            has_lost = self._target.failure is not None and self._target.at_rest is None
-            if has_lost and not self._unanswered:
-                raise await self._target.why_lost()
+            has_lost = self._target.failure is not None and self._target.successor is None
+            if has_lost and lost is None and not self._unanswered:
+                lost = await self._target.why_lost()
+            if lost is not None and not self._unanswered:  # Frames may have come meanwhile.
+                raise lost
 
     async def _answer_of(self, unanswered: _Unanswered) -> Ack | ErrorAnswer:
         try:

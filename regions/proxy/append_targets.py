@@ -2,9 +2,11 @@
 
 A session of one partition that this proxy owns hands its records to that owner. A session of a
 stream of several partitions, or one that asked for it, is forwarded: the proxy writes on its
-behalf through the proxies that own the partitions, itself included.
+behalf through the proxies that own the partitions, itself included. A session that asked for it
+is forwarded from then on when this proxy loses the partition to another one, and so is any
+session whose partition was given up because nobody appended.
 
-Rules: PROTOCOL S28.
+Rules: PROTOCOL S28 and S33.
 """
 
 from abc import ABC, abstractmethod
@@ -21,7 +23,13 @@ from geolog.protocol.stream_state import StreamRecord
 from geolog.wire.session.paths import AppendPath
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.session_host import SessionHost
-from topology.errors import GeologError, RestingError, UnavailableError
+from topology.errors import (
+    FencedError,
+    GeologError,
+    HandedOverError,
+    RestingError,
+    UnavailableError,
+)
 
 _WINDOW_BYTES_MIN = 32 << 20
 
@@ -48,8 +56,8 @@ class AppendTarget(ABC):
         """Why nothing more can be appended, if so."""
 
     @property
-    def at_rest(self) -> "AppendTarget | None":
-        """The target from now on, if the partition was given up because nobody appended."""
+    def successor(self) -> "AppendTarget | None":
+        """The target from now on, if this one is lost and its session goes on elsewhere."""
         return None
 
     @abstractmethod
@@ -61,10 +69,21 @@ class OwnedTarget(AppendTarget):
     """A partition that this proxy owns."""
 
     def __init__(
-        self, host: SessionHost, stream: StreamRecord, owner: PartitionWriter, *, is_whole: bool
+        self,
+        host: SessionHost,
+        stream: StreamRecord,
+        owner: PartitionWriter,
+        *,
+        is_whole: bool,
+        may_forward: bool,
     ) -> None:
-        """`is_whole`: whether the client named the stream, which has this one partition."""
+        """Append to what this proxy owns.
+
+        is_whole: whether the client named the stream, which has this one partition.
+        may_forward: whether to forward appends if another process owns the partition later.
+        """
         self._host = host
+        self._may_forward = may_forward
         self._stream = stream
         self._owner = owner
         self._is_whole = is_whole
@@ -84,9 +103,12 @@ class OwnedTarget(AppendTarget):
         return self._owner.failure
 
     @property
-    def at_rest(self) -> AppendTarget | None:
+    def successor(self) -> AppendTarget | None:
         """The proxies: whichever owns the partition next, a writer opened there finds it."""
-        if not isinstance(self._owner.failure, RestingError):
+        goes_on = isinstance(self._owner.failure, RestingError) or (
+            self._may_forward and isinstance(self._owner.failure, FencedError | HandedOverError)
+        )
+        if not goes_on:
             return None
         number = None if self._is_whole else self._owner.name.number
         return ForwardedTarget(self._host, self._stream, number)
@@ -187,7 +209,13 @@ async def open_target(host: SessionHost, path: AppendPath) -> AsyncIterator[Appe
                 if path.redirect == "follow":
                     raise
             else:
-                target = OwnedTarget(host, stream, owner, is_whole=path.partition is None)
+                target = OwnedTarget(
+                    host,
+                    stream,
+                    owner,
+                    is_whole=path.partition is None,
+                    may_forward=path.redirect == "forward",
+                )
         yield target
 
 

@@ -44,6 +44,7 @@ from geolog.wire.session.batches import (
     BatchesFromProxy,
     decode_from_client,
     encode_batches,
+    messages_of,
 )
 from geolog.wire.session.channel_messages import (
     AskStanding,
@@ -63,6 +64,7 @@ from geolog.wire.session.channel_messages import (
     StreamTold,
     ToldError,
 )
+from geolog.wire.session.outgoing_messages import OutgoingMessages
 from geolog.wire.session.told_errors import told
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.session_host import SessionHost, send_answer
@@ -117,8 +119,7 @@ class BatchSession:
         self._socket = socket
         self._host = host
         self._channels: dict[int, _Channel] = {}
-        self._outgoing: deque[tuple[bytes, int]] = deque()
-        """Messages, and how many bytes in flight each counts."""
+        self._outgoing = OutgoingMessages()
         self._has_outgoing = trio.Event()
         self._unanswered_bytes = 0
         self._requests = trio.CapacityLimiter(_REQUESTS_MAX)
@@ -142,12 +143,8 @@ class BatchSession:
                 message = await self._socket.receive()
                 if isinstance(message, str):
                     raise InvalidArgumentError("text frames are not part of geolog.v1.batches")
-                try:
-                    self._take(nursery, decode_from_client(message))
-                except BadBatchError as error:
-                    self._refuse(error, len(message))
-                except DamagedBytesError as error:
-                    raise InvalidArgumentError(f"the message is damaged: {error}") from error
+                for one in messages_of(message):
+                    self._take_encoded(nursery, one)
 
     # Out.
 
@@ -157,7 +154,7 @@ class BatchSession:
         if isinstance(message, BatchCompared):
             counted_bytes = len(frame)
             self._count(counted_bytes)
-        self._outgoing.append((frame, counted_bytes))
+        self._outgoing.push(frame, counted_bytes=counted_bytes)
         self._has_outgoing.set()
 
     async def _send_all(self) -> None:
@@ -165,8 +162,8 @@ class BatchSession:
             await self._has_outgoing.wait()
             self._has_outgoing = trio.Event()
             while self._outgoing:
-                frame, counted_bytes = self._outgoing.popleft()
-                await send_answer(self._socket, frame)
+                frames, counted_bytes = self._outgoing.take()
+                await send_answer(self._socket, frames)
                 if counted_bytes:
                     self._free(counted_bytes)
 
@@ -175,6 +172,14 @@ class BatchSession:
         self._tell(SessionGoaway())
 
     # In.
+
+    def _take_encoded(self, nursery: trio.Nursery, message: bytes) -> None:
+        try:
+            self._take(nursery, decode_from_client(message))
+        except BadBatchError as error:
+            self._refuse(error, len(message))
+        except DamagedBytesError as error:
+            raise InvalidArgumentError(f"the message is damaged: {error}") from error
 
     def _take(self, nursery: trio.Nursery, message: BatchesFromClient) -> None:
         match message:
@@ -430,11 +435,12 @@ async def _answered(
     message: SendBatch, channel: _Channel, owner: PartitionWriter, sent: SentBatch
 ) -> BatchesFromProxy | None:
     """Wait for the owner's answer, and put it into a message."""
-    await sent.done.wait()
+    if not sent.done.is_set():  # Answers that come together are told in one turn.
+        await sent.done.wait()
     answer = sent.answer
     match answer:
-        case Placed(segment, entry, first_sequence):
-            return BatchPlaced(message.channel, message.number, segment, entry, first_sequence)
+        case Placed(segment, entry, slot, first):
+            return BatchPlaced(message.channel, message.number, segment, entry, slot, first)
         case Repeated(records):
             compared = await _compared(message, records)
             # An owner that has failed does not know; the next one does.

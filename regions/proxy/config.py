@@ -4,6 +4,7 @@ import attrs
 
 from geolog.transport.seam import Address
 from geolog.wire.limits import RECORD_BYTES_MAX
+from regions.proxy.origins import parse_origins
 from topology.errors import InvalidConfigError
 
 
@@ -25,6 +26,11 @@ class ProxyConfig:
 
     http_advertise: Address | None = None
     """Address at which clients reach HTTP. If unset, the address that it listens on."""
+
+    allow_origin: str = ""
+    """Origins of web pages that may use the proxy, separated by commas, like
+    https://shop.example, or * for all. If unset, only the proxy's own pages may: others could
+    append, because there is no authentication yet."""
 
     proxy_id: str | None = None
     """Name of the proxy in the cluster. If unset, the advertised address."""
@@ -90,5 +96,6 @@ class ProxyConfig:
         ):
             if getattr(self, name) <= 0:
                 raise InvalidConfigError(f"{name} is {getattr(self, name)}; it must be > 0")
+        parse_origins(self.allow_origin)
         if self.linger_s < 0:
             raise InvalidConfigError(f"linger_s is {self.linger_s}; it must be >= 0")

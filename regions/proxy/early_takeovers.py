@@ -38,6 +38,13 @@ class EarlyTakeovers:
     def __repr__(self) -> str:
         return f"EarlyTakeovers({self.count})"
 
+    async def prepare(self) -> None:
+        """Make the folder of the permits: during a takeover, that would cost two writes."""
+        try:
+            await self._metadata.ensure_path(self._paths.early_takeovers)
+        except GeologError as error:
+            _log.info("folder of permits not made: %s; the first takeover makes it", error)
+
     async def ask(self, name: PartitionName) -> bool:
         """Get a permit for the partition; False if another one stands."""
         path = self._paths.early_takeover(name)

@@ -75,6 +75,11 @@ class Endpoint:
         """Connections that an error other than geolog's own has ended."""
         return self._bugs_count
 
+    @property
+    def redirects_count(self) -> int:
+        """Clients that this proxy has sent to another one."""
+        return self._host.traffic.redirects_count
+
     async def wait_idle(self) -> None:
         """Wait until no connection is open."""
         while self._sessions_count:
@@ -144,6 +149,7 @@ class Endpoint:
         )
 
     async def _run_session(self, socket: MessageSocket, target: str) -> None:
+        self._host.origins.check(socket.origin)
         path = parse_path(target)
         if self._sessions_count > self._host.config.connections_max:
             raise OverCapacityError(
@@ -156,8 +162,10 @@ class Endpoint:
             )
         match path:
             case ReadPath():
-                await self._host.find_stream(path.stream)
-                await ReadSession(socket, _codec_of(socket), self._host, path).run()
+                record = await self._host.find_stream(path.stream)
+                await ReadSession(
+                    socket, _codec_of(socket), self._host, path, partitions=record.partitions
+                ).run()
             case AppendPath():
                 await self._run_append(socket, path)
             case SessionPath():

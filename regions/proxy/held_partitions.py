@@ -30,13 +30,20 @@ from regions.proxy.peers import Peers
 from regions.proxy.protocol.ownership import (
     AtProxy,
     Here,
+    HomeAway,
     LastOwner,
     Nowhere,
     NowhereYet,
     ProxiesSeen,
     place_of_appends,
 )
-from topology.errors import FencedError, GeologError, RestingError, UnavailableError
+from topology.errors import (
+    FencedError,
+    GeologError,
+    RegionUnavailableError,
+    RestingError,
+    UnavailableError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +176,7 @@ class HeldPartitions:
             await held.opened.wait()
             if isinstance(held.error, FencedError):
                 # Another process was faster. It has the partition now, or has lost it, too.
-                await self.check_place(held.name, trusts_metadata=True)
+                await self.check_place(held.name, stream.home, trusts_metadata=True)
                 raise UnavailableError(f"another takeover overtook this one: {held.error}")
             if held.error is not None:
                 raise held.error
@@ -185,12 +192,12 @@ class HeldPartitions:
     ) -> _Held:
         held = self._usable(name)
         if held is None:
-            here = await self.check_place(name, avoid=avoid)
+            here = await self.check_place(name, stream.home, avoid=avoid)
             may_take = not here.is_early or await self._early.ask(name)
             held = self._usable(name)  # Another session may have been faster.
             if held is None and not may_take:
                 # The owner may live after all: only this proxy does not hear it.
-                await self.check_place(name, avoid=avoid, trusts_metadata=True)
+                await self.check_place(name, stream.home, avoid=avoid, trusts_metadata=True)
                 raise UnavailableError(
                     f"the owner of {name} does not answer; wait until its ZooKeeper session is"
                     " over, because the partition was taken early just before"
@@ -207,12 +214,14 @@ class HeldPartitions:
     async def check_place(
         self,
         name: PartitionName,
+        home: str | None,
         *,
         avoid: Collection[str] = (),
         trusts_metadata: bool = False,
     ) -> Here:
         """Raise the error of appends that are not for this proxy.
 
+        home: that of a `regional` stream.
         trusts_metadata: suspect no proxy that metadata shows.
         """
         owner = (await self._owners.read_latest(name)).record
@@ -233,7 +242,7 @@ class HeldPartitions:
             avoided=[one.owner for one in proxies.values() if str(one.address) in avoid],
             suspected=() if trusts_metadata else self._peers.suspected,
         )
-        place = place_of_appends(str(name), last, seen)
+        place = place_of_appends(str(name), last, seen, home)
         match place:
             case Here():
                 return place
@@ -241,6 +250,11 @@ class HeldPartitions:
                 raise MovedError(name, proxies[process])
             case NowhereYet():
                 raise UnavailableError(f"{owner.owner} is leaving, and owns {name} still")
+            case HomeAway():
+                raise RegionUnavailableError(
+                    f"no write proxy is up in {place.home}, the home of {name.stream}: its"
+                    " appends are taken there alone"
+                )
             case Nowhere():
                 raise FencedError(
                     f"{owner.owner} writes {name} directly: append there, or end it, and send"
@@ -261,6 +275,7 @@ class HeldPartitions:
                 held.opened.set()
                 _log.info("%s: owned, epoch %d", held.name, held.writer.epoch)
                 await self._wait_end(held, held.writer)
+                await self._end(held.writer)
         except GeologError as error:
             held.error = error
             _log.info("%s: not owned any more: %s", held.name, error)
@@ -280,6 +295,14 @@ class HeldPartitions:
 
             nursery.start_soon(end_when_failed)
             await held.to_end.wait()
+
+    async def _end(self, writer: PartitionWriter) -> None:
+        """Refuse appends, which clients then send elsewhere, and answer the others."""
+        if writer.failure is None:
+            try:
+                await writer.end()
+            finally:
+                writer.on_handed_over()
 
     async def run_release(self) -> None:
         """Give up partitions that are long idle; never returns.
@@ -320,10 +343,13 @@ class HeldPartitions:
             candidates = [candidate_of(each) for each in proxies if each.owner in offers]
             if not candidates:
                 return
+            regions = {one.process: one.region for one in candidates}
             await self._hand_over(
                 {
                     writer: [
-                        offers[one] for one in ranking(str(name), self._region, candidates)
+                        offers[one]
+                        for one in ranking(str(name), self._region, candidates)
+                        if writer.home in (None, regions[one])
                     ]
                     for name, writer in working
                 }

@@ -22,7 +22,7 @@ from geolog.transport.message_socket import (
     SocketClosedError,
 )
 from geolog.wire.limits import FRAME_BYTES_MAX
-from geolog.wire.session.batches import SUBPROTOCOL_BATCHES, decode_from_proxy
+from geolog.wire.session.batches import SUBPROTOCOL_BATCHES, decode_from_proxy, messages_of
 from geolog.wire.session.channel_messages import SessionGoaway
 from geolog.wire.session.paths import SESSION_PATH
 from regions.proxy.protocol.peer_evidence import BEAT_S, PeerEvidence
@@ -144,10 +144,9 @@ class Peers:
             nursery.start_soon(partial(self._ping, peer, socket))
             while True:
                 message = await socket.receive()
-                if isinstance(message, bytes) and isinstance(
-                    decode_from_proxy(message), SessionGoaway
-                ):
-                    return
+                for one in messages_of(message) if isinstance(message, bytes) else ():
+                    if isinstance(decode_from_proxy(one), SessionGoaway):
+                        return
 
     async def _ping(self, peer: _Peer, socket: MessageSocket) -> None:
         with suppress(SocketClosedError):  # The task that receives meets it, too.

@@ -11,11 +11,13 @@ import trio
 from geolog.background import open_background
 from geolog.client.connect import open_log
 from geolog.client.log import LogConfig
+from geolog.ledger.replicas.region_prober import RegionProber
 from geolog.metadata.proxies import ProxyRecord, owner_name
 from geolog.metadata.seam import Metadata
 from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address, Listener, Transport
 from geolog.transport.websocket import WebSockets
+from regions.proxy.append_session import GOAWAY_S
 from regions.proxy.balance import Balance
 from regions.proxy.config import ProxyConfig
 from regions.proxy.early_takeovers import EarlyTakeovers
@@ -24,12 +26,17 @@ from regions.proxy.held_partitions import HeldPartitions
 from regions.proxy.http.port import HttpPort
 from regions.proxy.http.proxy_view import ProxyView
 from regions.proxy.in_flight_bytes import InFlightBytes
+from regions.proxy.origins import Origins
 from regions.proxy.peers import Peers
+from regions.proxy.region_row import RegionRow
 from regions.proxy.registration import ProxyRegistration
 from regions.proxy.session_host import SessionHost
 
 _DRAIN_S = 5.0
 """How long sessions may take to get their last answers when the proxy ends."""
+
+_LEAVE_S = 2 * GOAWAY_S
+"""How long they may append to partitions that no other proxy has taken over."""
 
 
 @attrs.frozen(kw_only=True)
@@ -197,19 +204,24 @@ async def _serve_at(
             rng=seams.rng,
             now_us=seams.now_us,
             in_flight=InFlightBytes(config.in_flight_bytes_max),
+            origins=Origins.of(config.allow_origin, _addresses(listeners, record)),
         )
         endpoint = Endpoint(listeners.websocket, seams.messages, host, nursery)
         nursery.start_soon(registration.run)
         nursery.start_soon(endpoint.run)
         nursery.start_soon(held.run_release)
+        nursery.start_soon(early.prepare)
         nursery.start_soon(partial(registration.run_load, lambda: len(held)))
         http = None
         if listeners.http is not None:
+            region_row = RegionRow(RegionProber(log.access.replicas, seams.rng), record)
+            nursery.start_soon(region_row.run)
             view = ProxyView(
                 record=record,
                 host=host,
                 endpoint=endpoint,
                 early=early,
+                region_row=region_row,
                 metadata=seams.metadata,
                 cluster=seams.cluster,
                 is_registered=registration.is_registered,
@@ -251,10 +263,26 @@ async def _serve_at(
             await registration.leave()
             host.draining.set()
             await held.hand_over_all()
-            await endpoint.wait_idle()
-            if http is not None:
-                await http.wait_idle()
+            # Partitions that nobody took over are still served: sessions get their answers.
+            with trio.move_on_after(_LEAVE_S):
+                await _wait_idle(endpoint, http)
             await held.give_up_all()
+            await _wait_idle(endpoint, http)
+
+
+async def _wait_idle(endpoint: Endpoint, http: HttpPort | None) -> None:
+    """Wait until no client is left."""
+    await endpoint.wait_idle()
+    if http is not None:
+        await http.wait_idle()
+
+
+def _addresses(listeners: _Listeners, record: ProxyRecord) -> list[Address]:
+    """All under which clients know this proxy."""
+    known = [listeners.websocket.address, record.address, record.http]
+    if listeners.http is not None:
+        known.append(listeners.http.address)
+    return [one for one in known if one is not None]
 
 
 def _http_address(config: ProxyConfig, listener: Listener | None) -> Address | None:

@@ -19,6 +19,7 @@ from geolog.wire.session.messages import AppendId, ErrorAnswer
 from regions.proxy.config import ProxyConfig
 from regions.proxy.held_partitions import HeldPartitions
 from regions.proxy.in_flight_bytes import InFlightBytes
+from regions.proxy.origins import Origins
 from regions.proxy.traffic import Traffic
 from topology.errors import (
     ClosedError,
@@ -49,6 +50,7 @@ class SessionHost:
     rng: random.Random
     now_us: Callable[[], int]
     in_flight: InFlightBytes
+    origins: Origins
     traffic: Traffic = attrs.field(factory=Traffic)
     draining: trio.Event = attrs.field(factory=trio.Event)
     """Set when the proxy takes no more appends."""
@@ -83,7 +85,7 @@ class SessionHost:
         if not isinstance(failure, FencedError | ClosedError | HandedOverError):
             return failure
         try:
-            await self.held.check_place(owner.name, trusts_metadata=True)
+            await self.held.check_place(owner.name, owner.home, trusts_metadata=True)
         except GeologError as error:
             return error
         return UnavailableError(f"this proxy has lost {owner.name}: {failure}")

@@ -143,14 +143,14 @@ class StorageConfig:
     reads_max_all: int = 32768
     """Maximum number of unanswered reads of all connections; each takes a few hundred bytes."""
 
-    follows_max: int = 4096
+    follows_max: int = 16384
     """Maximum number of waiting followers of one connection. More are refused as BUSY."""
 
     follows_max_all: int = 32768
     """Maximum number of waiting followers of all connections; each takes a few hundred
     bytes."""
 
-    follow_wait_s_max: float = 60.0
+    follow_wait_s_max: float = 600.0
     """Maximum time a follower waits, even if it requests more; then it may ask again."""
 
     outgoing_bytes_max: int = 4 << 20

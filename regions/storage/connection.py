@@ -16,6 +16,7 @@ from geolog.protocol.ids import Epoch
 from geolog.protocol.messages import (
     Add,
     AddsReceived,
+    Cancel,
     Fence,
     Follow,
     Hello,
@@ -125,9 +126,17 @@ class ClientConnection:
         """Reserve a place for one read, which must then begin; False if none is left."""
         return self._reads.admit()
 
+    def await_fence(self, read: Read) -> None:
+        """An admitted read will begin when its fence is on disk."""
+        self._reads.await_fence(read.request)
+
     def begin_read(self, read: Read) -> None:
         """Answer an admitted read."""
         self._reads.begin(read)
+
+    def cancel_read(self, request: int) -> bool:
+        """End an admitted read soon; False if there is none."""
+        return self._reads.cancel(request)
 
     def send_received_nowait(self, through: int) -> None:
         """Say that all adds up to this ordinal are in memory, except refused ones."""
@@ -168,6 +177,8 @@ class ClientConnection:
                 await self._wait_room(service.store_of(message.ledger))
             case Read() | Follow() | PushLac():
                 self._hosted.service.on_request(message, self)
+            case Cancel(request):
+                self._hosted.service.on_cancel(request, self)
             case SettleDoubt():
                 service = self._hosted.service
                 settle_doubt(
@@ -196,7 +207,10 @@ class ClientConnection:
         self._has_said_hello.set()
         config = self._hosted.config
         if hello.protocol_version != PROTOCOL_VERSION:
-            why = f"this node speaks version {PROTOCOL_VERSION} of the protocol"
+            why = (
+                f"this node speaks version {PROTOCOL_VERSION} of the protocol, the client"
+                f" {hello.protocol_version}: run releases with the same one"
+            )
             self.send_nowait(Refused(hello.request, Reason.UNSUPPORTED, Epoch(0), why))
         elif hello.cluster != config.cluster:
             why = f"this node belongs to cluster {config.cluster!r}"

@@ -34,6 +34,10 @@ Piece = tuple[int, int]
 """Offset and length of some bytes in a file."""
 
 
+FilePieces = tuple["DiskFile", Sequence[Piece]]
+"""Some bytes of one file."""
+
+
 class DiskFile(Protocol):
     """One open file. One task writes at a time; any number read."""
 
@@ -77,8 +81,13 @@ class DiskFile(Protocol):
         """
         ...
 
-    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
-        """Read all pieces at once, each as `read` does; one failure fails the whole call."""
+    async def read_many(
+        self, pieces: Sequence[Piece], *, soon: "Sequence[FilePieces]" = ()
+    ) -> Sequence[bytes | memoryview]:
+        """Read all pieces at once, each as `read` does; one failure fails the whole call.
+
+        soon: what will be read next, from other files; the disk may begin with it.
+        """
         ...
 
     async def forget_cached(self, pieces: Sequence[Piece]) -> None:

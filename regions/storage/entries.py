@@ -16,7 +16,7 @@ from crc32c import crc32c
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.messages import Answer, EntryAnswer
 from geolog.protocol.replica import NOTHING_HELD, Held
-from regions.storage.disk import DiskFile, Piece, UnreadableError
+from regions.storage.disk import DiskFile, FilePieces, Piece, UnreadableError
 from regions.storage.protocol.ledgers import Ledgers
 from regions.storage.protocol.records import JournalRecord
 from regions.storage.protocol.tables import EntryPlace, EntryRow, OpenTable, SealedTable
@@ -344,17 +344,22 @@ class EntryStore:
         return _UNKNOWN if replica.is_in_doubt or replica.is_let_go else _ABSENT
 
     async def _read(self, wanted: Sequence[_Found], *, is_from_disk: bool) -> list[EntryAnswer]:
-        """Answers for the entries, with one call to the disk for each file."""
+        """Answers for the entries, with one call to the disk for each file.
+
+        The first call that must wait for the disk has it begin with the other files, too.
+        """
         runs = list(_runs(wanted))
         by_source: dict[JournalFile, list[_Run]] = {}
         for run in runs:
             if run.source is not None:
                 by_source.setdefault(run.source, []).append(run)
-        contents: dict[_Run, bytes] = {}
-        for source, on_disk in by_source.items():
-            if is_from_disk:
-                await source.file.forget_cached([run.piece for run in on_disk])
-            contents |= await _contents(source, on_disk)
+        pieces = [(one.file, [run.piece for run in runs]) for one, runs in by_source.items()]
+        if is_from_disk:
+            for file, forgotten in pieces:
+                await file.forget_cached(forgotten)
+        contents: dict[_Run, bytes | memoryview] = {}
+        for place, on_disk in enumerate(by_source.values(), start=1):
+            contents |= await _contents(on_disk, *pieces[place - 1], soon=pieces[place:])
         answers: list[EntryAnswer] = []
         for run in runs:
             if run in contents:
@@ -426,16 +431,22 @@ def _is_in(places: set[tuple[int, int]], file_id: int) -> bool:
     return any(place[0] == file_id for place in places)
 
 
-async def _contents(source: JournalFile, runs: Sequence[_Run]) -> dict[_Run, bytes]:
+async def _contents(
+    runs: Sequence[_Run],
+    file: DiskFile,
+    pieces: Sequence[Piece],
+    *,
+    soon: Sequence[FilePieces] = (),
+) -> dict[_Run, bytes | memoryview]:
     """The bytes of these runs of one file, except runs that the disk cannot fully read."""
     try:
-        found = await source.file.read_many([run.piece for run in runs])
+        found = await file.read_many(pieces, soon=soon)
     except UnreadableError:
         if len(runs) == 1:
             return {}
-        contents: dict[_Run, bytes] = {}
+        contents: dict[_Run, bytes | memoryview] = {}
         for run in runs:
-            contents |= await _contents(source, [run])
+            contents |= await _contents([run], file, [run.piece])
         return contents
     return dict(zip(runs, found, strict=True))
 

@@ -9,17 +9,25 @@ them.
 Bounds. A read holds a permit until its last answer; permits are limited for each connection and
 for the node. A read without a permit is refused with BUSY. An answer is fetched only when
 little waits in the outbox, and after its bytes were counted in the budget of the whole node.
+
+Cancelled reads. A read that waits for its turn ends at once. A read that waits for its fence,
+or for the disk, is marked, and ends when that is done, without the bytes. Fences are never
+undone. Answers that are in the outbox already are sent. Either way the last answer gives the
+permit back, so it is given back once.
+
+Rules: PROTOCOL N17.
 """
 
-from collections import deque
 from typing import Protocol
 
 import attrs
 import trio
 
-from geolog.protocol.messages import Message, Read
+from geolog.protocol.ids import NO_EPOCH
+from geolog.protocol.messages import Message, Read, Reason, Refused
 from geolog.wire.codec import encode
 from regions.storage.outbox import Budget, Outbox
+from regions.storage.protocol.turns import Turns
 
 
 @attrs.frozen
@@ -85,7 +93,9 @@ class ReadLane:
         self._places_of_all = places_of_all
         self._places = ReadPermits(places_max)
         self._paced_bytes_max = paced_bytes_max
-        self._turns: deque[Read] = deque()
+        self._turns = Turns()
+        # Reads that wait for their fence or the disk: whether each was cancelled meanwhile.
+        self._under_way: dict[int, bool] = {}
         self._is_reading = False
         self._is_closed = False
         self._has_turns = trio.Event()
@@ -102,9 +112,16 @@ class ReadLane:
             return False
         return True
 
+    def await_fence(self, request: int) -> None:
+        """An admitted read begins when its fence is on disk; it may be cancelled before."""
+        self._under_way[request] = False
+
     def begin(self, read: Read) -> None:
         """Answer an admitted read, at once if memory can."""
         if self._is_closed:
+            return
+        if self._under_way.pop(read.request, False):
+            self._send(Answered(cancelled(read.request), None))
             return
         if not self._turns and not self._is_reading and self._has_room:
             answered = self._source.read_in_memory(read)
@@ -120,12 +137,24 @@ class ReadLane:
                 self._has_turns = trio.Event()
                 await self._has_turns.wait()
             await self._wait_room()
-            read = self._turns.popleft()
+            if not self._turns:
+                continue  # All of them were cancelled meanwhile.
+            read = self._turns.take()
             answered = self._source.read_in_memory(read)
             if answered is None:
                 answered = await self._read_counted(read)
             self._send(answered)
             await trio.lowlevel.checkpoint()  # However fast this client takes its answers.
+
+    def cancel(self, request: int) -> bool:
+        """End this read soon, if it is not answered yet; False if there is no such read."""
+        if self._turns.drop(request):
+            self._send(Answered(cancelled(request), None))
+        elif request in self._under_way:
+            self._under_way[request] = True
+        else:
+            return False
+        return True
 
     def close(self) -> None:
         """Drop all waiting reads and return their permits."""
@@ -148,11 +177,14 @@ class ReadLane:
         counted_bytes = self._source.answer_bytes_max(read)
         self._budget.take(counted_bytes)
         self._is_reading = True
+        self._under_way[read.request] = False
         try:
-            return await self._source.read(read)
+            answered = await self._source.read(read)
         finally:
+            is_cancelled = self._under_way.pop(read.request, False)
             self._is_reading = False
             self._budget.give_back(counted_bytes)
+        return Answered(cancelled(read.request), None) if is_cancelled else answered
 
     def _send(self, answered: Answered) -> None:
         self._outbox.put_nowait(encode(answered.message))
@@ -163,5 +195,10 @@ class ReadLane:
             self._places_of_all.give_back()
 
     def _wait_for_turn(self, read: Read) -> None:
-        self._turns.append(read)
+        self._turns.put(read)
         self._has_turns.set()
+
+
+def cancelled(request: int) -> Refused:
+    """The last message of a request that was cancelled."""
+    return Refused(request, Reason.CANCELLED, NO_EPOCH, "cancelled by the client")

@@ -51,7 +51,7 @@ from regions.storage.protocol.directories import directory_of
 from regions.storage.protocol.followers import Followers
 from regions.storage.protocol.garbage import GarbageWatch
 from regions.storage.protocol.records import delete_record, record_of
-from regions.storage.read_lane import Answered
+from regions.storage.read_lane import Answered, cancelled
 from regions.storage.store import Store, StoreStatistics
 
 _WOKEN_COUNT_MAX = 64
@@ -73,8 +73,16 @@ class Client(Protocol):
         """Reserve a place for one read, which must then begin; False if none is left."""
         ...
 
+    def await_fence(self, read: Read) -> None:
+        """An admitted read will begin when its fence is on disk."""
+        ...
+
     def begin_read(self, read: Read) -> None:
         """Answer an admitted read."""
+        ...
+
+    def cancel_read(self, request: int) -> bool:
+        """End an admitted read soon; False if there is none."""
         ...
 
 
@@ -89,6 +97,8 @@ class ServiceCounts:
     entries_read: int = 0
     busy: int = 0
     """Reads and follows refused because too many were under way, or too many files open."""
+    cancelled: int = 0
+    """Cancels of reads and follows that were not answered yet."""
 
 
 @attrs.frozen
@@ -234,6 +244,14 @@ class StorageService:
     def _on_ledger_gone(self, ledger: LedgerId) -> None:
         self._wake_followers(self.store_of(ledger).ledgers.replica_of(ledger))
 
+    def on_cancel(self, request: int, client: Client) -> None:
+        """End this client's read or follow soon; nothing happens if there is none."""
+        if client.cancel_read(request):
+            self.counts.cancelled += 1
+        elif self._followers.cancel(client, request):
+            self.counts.cancelled += 1
+            client.send_nowait(cancelled(request))
+
     def forget(self, client: Client) -> None:
         """Drop everything that a departed client follows."""
         self._followers.forget(client)
@@ -314,6 +332,7 @@ class StorageService:
         if unsynced is None:
             client.begin_read(read)
         else:
+            client.await_fence(read)
             fenced = attrs.evolve(read, fence_epoch=NO_EPOCH)
             unsynced.journal.when_synced(partial(client.begin_read, fenced))
 

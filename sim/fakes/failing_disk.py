@@ -17,6 +17,8 @@ from regions.storage.disk import (
     DiskFailedError,
     DiskFile,
     DiskFullError,
+    FilePieces,
+    Piece,
     UnreadableError,
 )
 
@@ -140,7 +142,12 @@ class FailingFile:
         self._failure.pass_call(DiskCall.READ, self.name)
         return await self._file.read(offset, length)
 
-    async def read_many(self, pieces: Sequence[tuple[int, int]]) -> list[bytes]:
+    async def read_many(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        soon: Sequence[FilePieces] = (),  # noqa: ARG002 - Advice only.
+    ) -> list[bytes]:
         """Read several pieces."""
         return [await self.read(offset, length) for offset, length in pieces]
 

@@ -17,6 +17,7 @@ from regions.storage.disk import (
     DiskFailedError,
     DiskFile,
     DiskFullError,
+    FilePieces,
     Piece,
     UnreadableError,
 )
@@ -89,7 +90,12 @@ class MemoryFile:
         self._disk.read_bytes += len(found)
         return found
 
-    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+    async def read_many(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        soon: Sequence[FilePieces] = (),  # noqa: ARG002 - There is nothing to begin with.
+    ) -> list[bytes]:
         """Read several pieces."""
         return [await self.read(offset, length) for offset, length in pieces]
 

@@ -48,6 +48,11 @@ class MemoryMessageSocket:
     def __repr__(self) -> str:
         return f"MemoryMessageSocket({self._stream.peer})"
 
+    @property
+    def origin(self) -> str | None:
+        """None: it is no browser that opens it."""
+        return None
+
     async def receive(self) -> str | bytes:
         """The next message. SocketClosedError."""
         try:

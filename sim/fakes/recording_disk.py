@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from regions.storage.disk import Disk, DiskFailedError, DiskFile, Piece
+from regions.storage.disk import Disk, DiskFailedError, DiskFile, FilePieces, Piece
 from sim.fakes.recorded_bytes import RecordedBytes
 from sim.fakes.recorded_directory import RecordedDirectory
 
@@ -138,9 +138,11 @@ class RecordingFile:
         """Read from the real file."""
         return await self._file.read(offset, length)
 
-    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+    async def read_many(
+        self, pieces: Sequence[Piece], *, soon: Sequence[FilePieces] = ()
+    ) -> Sequence[bytes | memoryview]:
         """Read several pieces from the real file."""
-        return await self._file.read_many(pieces)
+        return await self._file.read_many(pieces, soon=soon)
 
     async def forget_cached(self, pieces: Sequence[Piece]) -> None:
         """Drop pieces of the real file from the page cache."""

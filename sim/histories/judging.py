@@ -160,7 +160,9 @@ class Judging:
 
     def _judge_history(self, last: ReaderWalk) -> None:
         found = [item for item in last.items if isinstance(item, Found)]
-        for law, message in breaches(self.history, Ending(found, last.trims_ended)):
+        # Proxies live on, so their retention may trim while the last read is under way.
+        ending = Ending(found, last.trims_ended, last.trims)
+        for law, message in breaches(self.history, ending):
             self.breaches.add(law, message)
 
     async def _repair_by_queue(self, log: geolog.Log) -> None:

@@ -185,6 +185,8 @@ class _Run:
             await self._exchange(world, workload)
         workload.calls.let_go.set()
         await self._converge(world, workload)
+        if self.options.stream.cursor_readers:
+            await self._read_by_cursor(world, workload)
         await _wait_nodes(world)
         if self.options.knobs.is_upkeep_hasty:
             await trio.sleep(_UPKEEP_S)
@@ -255,6 +257,16 @@ class _Run:
             return
         self.breaches.add("24", f"no read reached the end within {grace_s:g} s of calm")
 
+    async def _read_by_cursor(self, world: World, workload: Workload) -> None:
+        """Law 24: another reader of the cursor gets to the end."""
+        grace_s = self._grace_s(world)
+        with trio.move_on_after(grace_s):
+            main = workload.cursor_reading.read_rest
+            await run_client(world, "last-cursor", main)
+            self.history.is_cursor_read = True
+            return
+        self.breaches.add("24", f"no reader of the cursor got to the end within {grace_s:g} s")
+
     async def _exchange(self, world: World, workload: Workload) -> None:
         """Law 24: a writer goes on with a node that joined from another region."""
         rng = chance(self.seed, "exchange")
@@ -276,7 +288,7 @@ class _Run:
             await workload.appending.append_once(process, log)
             appended.set()
 
-        world.start_client("prover", self.options.shape.regions[-1], prove)
+        world.start_client("prover", self.options.writer_region(-1), prove)
         with trio.move_on_after(grace_s):
             await appended.wait()
             await wait_end(world, clients)

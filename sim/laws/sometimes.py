@@ -5,11 +5,14 @@ from collections.abc import Iterable, Iterator
 import attrs
 import trio
 
+from geolog.client.log import Log
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from regions.proxy.held_partitions import HeldStatistics
 from regions.storage.store import Store
 from sim.fakes.metadata_tree import MetadataNode
+from sim.laws.state.law_24_demoted_are_asked import observed_replicas
 from sim.laws.state.seen import Look
 from sim.world.seams import CLUSTER
 
@@ -25,7 +28,14 @@ SOMETIMES = {
     "ledger-deleted": "a node deletes a ledger as garbage",
     "ledger-let-go": "a node gives up the entries of a ledger that others hold",
     "node-busy": "a node refuses a request because it has too many",
+    "node-spared": "a client cancels a request before the node has answered it",
+    "replica-demoted": "a reader asks a replica after all others",
+    "replica-forgiven": "a replica that was demoted answers in time",
+    "hedge-won": "an extra request is answered before the first one",
+    "loser-answered": "a replica answers a request that was given up",
+    "hedge-refused": "there is no budget for an extra request",
     "disk-replaced": "a node answers on the disk that replaced a lost one",
+    "entry-shared": "batches share an entry",
     "append-repeated": "a repeat is recognized as already in the log",
     "repair-queued": "a ledger is in the repair queue",
     "truncated": "the front of a partition is cut off",
@@ -46,6 +56,9 @@ SOMETIMES = {
     "owned-apart": "a process owns one partition, and serves sessions elsewhere",
     "handed-over": "an owner gives a partition to another process",
     "hand-over-left": "every process that was to get a partition is gone",
+    "proxy-redirected": "a proxy sends a client to another one",
+    "proxy-taken-early": "a proxy takes a partition from one that looks dead",
+    "proxy-handed-over": "a proxy gives a partition to another one",
     "unmet-refused": "a record is refused, with others of its session on the way behind",
     "flushed": "posted records are flushed",
     "opened-AtDlsn": "a reader begins at a DLSN",
@@ -57,6 +70,10 @@ SOMETIMES = {
     "region-allowed": "a forbidden region is allowed again",
     "placement-repaired": "a placement repair moves a member of a fragment",
     "repair-interrupted": "a placement repair is interrupted",
+    "cursor-held": "a reader finds that another has the cursor",
+    "cursor-lost": "a reader loses its cursor, or a partition of it, to another",
+    "cursor-moved": "a partition of a cursor goes from one reader to another",
+    "cursor-sought": "the position of a cursor is set back while it is read",
     "deleted": "a stream is deleted",
     "deleted-refused": "a writer learns that its stream is deleted",
     "deleted-while-read": "a reader learns so in the middle of a walk",
@@ -75,17 +92,26 @@ class Sometimes:
 
     seen: set[str] = attrs.field(factory=set)
     _before: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
+    _read_by: dict[int, str] = attrs.field(factory=dict)
     _looked_s: float = -_STATISTICS_EVERY_S
 
     def look(self, now: Look) -> None:
         """Look at the world now."""
         self.seen.update(self._of_ledgers(now), _of_world(now), now.history.happened)
+        self.seen.update(self._of_cursor(now))
         self._before = dict(now.ledgers)
         if trio.current_time() - self._looked_s >= _STATISTICS_EVERY_S:
             self._looked_s = trio.current_time()
             for stores in now.stores.values():
                 for store in stores:
                     self.seen.update(_of_store(store))
+
+    def _of_cursor(self, now: Look) -> Iterator[str]:
+        for partition, standing in (now.cursor.standings if now.cursor else {}).items():
+            reader = standing.record.reader
+            if reader and self._read_by.setdefault(partition, reader) != reader:
+                self._read_by[partition] = reader
+                yield "cursor-moved"
 
     def _of_ledgers(self, now: Look) -> Iterator[str]:
         for ledger, record in now.ledgers.items():
@@ -106,14 +132,46 @@ def _of_world(now: Look) -> Iterator[str]:
             yield "disk-replaced"
         if core.service.counts.busy:
             yield "node-busy"
+        if core.service.counts.cancelled:
+            yield "node-spared"
         if core.garbage.counts.ledgers_deleted:
             yield "ledger-deleted"
         if core.garbage.counts.ledgers_let_go:
             yield "ledger-let-go"
+    for observed in observed_replicas(now.world):
+        if observed.is_marked:
+            yield "replica-demoted"
+        elif observed.demotions_count:
+            yield "replica-forgiven"
+    for log in now.world.logs.values():
+        yield from _of_reads(log)
+    for proxy in now.world.proxies.values():
+        if proxy.held is not None:
+            yield from _of_proxy(proxy.held.statistics())
+        if any(endpoint.redirects_count for endpoint in proxy.endpoints):
+            yield "proxy-redirected"
     if any(append.is_duplicate for append in now.told):
         yield "append-repeated"
     if any(path.startswith(_REPAIRS) and node.data for path, node in _nodes(now)):
         yield "repair-queued"
+
+
+def _of_reads(log: Log) -> Iterator[str]:
+    found = log.read_statistics()
+    if found.won_count:
+        yield "hedge-won"
+    if found.refused_count:
+        yield "hedge-refused"
+    links = log.access.replicas.pool.links()
+    if any(link.connection is not None and link.connection.unwanted_count for link in links):
+        yield "loser-answered"
+
+
+def _of_proxy(statistics: HeldStatistics) -> Iterator[str]:
+    if statistics.taken_early_count:
+        yield "proxy-taken-early"
+    if statistics.handed_over_count:
+        yield "proxy-handed-over"
 
 
 def _nodes(now: Look) -> Iterable[tuple[str, MetadataNode]]:

@@ -32,6 +32,8 @@ from regions.storage.replay import Replay
 from sim.fakes.memory_disk import MemoryDisk
 from sim.fakes.memory_metadata import MemoryMetadata
 from sim.planted import client_bugs, node_bugs
+from sim.planted.connection_bugs import CONNECTION_BUGS
+from sim.planted.cursor_bugs import CURSOR_BUGS
 from sim.planted.damage_bugs import DAMAGE_BUGS
 from sim.planted.directory_bugs import DIRECTORY_BUGS
 from sim.planted.hand_over_bugs import HAND_OVER_BUGS
@@ -40,8 +42,10 @@ from sim.planted.owner_bugs import OWNER_BUGS
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
 from sim.planted.proxy_bugs import PROXY_BUGS
+from sim.planted.replica_bugs import REPLICA_BUGS
 from sim.planted.session_bugs import SESSION_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
+from sim.planted.tail_bugs import TAIL_BUGS
 from sim.planted.upkeep_bugs import UPKEEP_BUGS
 from sim.planted.verification_bugs import VERIFICATION_BUGS
 from sim.planted.writer_bugs import WRITER_BUGS
@@ -246,6 +250,8 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         "a node answers a fence before it is on disk",
         [(LedgerReplica, "_on_fence", node_bugs.answer_fence_at_once)],
     ),
+    **CONNECTION_BUGS,
+    **CURSOR_BUGS,
     **PROMISE_BUGS,
     **DAMAGE_BUGS,
     **DIRECTORY_BUGS,
@@ -253,8 +259,10 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **PROXY_BUGS,
     **METADATA_BUGS,
     **OWNER_BUGS,
+    **REPLICA_BUGS,
     **SESSION_BUGS,
     **STREAM_BUGS,
+    **TAIL_BUGS,
     **UPKEEP_BUGS,
     **VERIFICATION_BUGS,
     **WRITER_BUGS,

@@ -1,7 +1,10 @@
 """Defects of owners, and of readers that look for them: each replaces a good method."""
 
+from geolog.partition.batch_in_flight import PartInFlight
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.ids import Sequence
 from geolog.protocol.owner_absence import OwnerAbsences, OwnerLook
+from geolog.protocol.owner_answers import Placed
 from geolog.protocol.owner_presence import OwnerPresence
 from geolog.protocol.read_end import EndSearch, Step, _OpenTail
 from geolog.protocol.segment_succession import Rest, SegmentSuccession, SegmentView
@@ -71,6 +74,12 @@ def end_where_members_say(search: EndSearch, tail: _OpenTail, view: TailView) ->
     return search._end_at(tail.ledger, tail.end)
 
 
+def place_of_the_entry(part: PartInFlight) -> Placed:
+    """Tell where the entry begins, whatever comes before the batch in it."""
+    first_sequence = Sequence(part.first_sequence - part.slot)
+    return Placed(part.segment, part.entry, 0, first_sequence)
+
+
 OWNER_BUGS: dict[str, PlantedBug] = {
     "hidden-owner": PlantedBug(
         66,
@@ -103,6 +112,11 @@ OWNER_BUGS: dict[str, PlantedBug] = {
         91,
         "a read ends behind entries that are not acknowledged",
         [(EndSearch, "_wait_for_lac", end_where_members_say)],
+    ),
+    "answered-as-first-of-entry": PlantedBug(
+        96,
+        "a batch that shares an entry is answered with the place of the first one",
+        [(PartInFlight, "placed", property(place_of_the_entry))],
     ),
 }
 """These bugs, by name."""

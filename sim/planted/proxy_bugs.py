@@ -56,7 +56,12 @@ async def answer_what_is_received(
     if isinstance(sent.answer, Received):
         place = sent.answer
         return BatchPlaced(
-            message.channel, message.number, place.segment, place.entry, place.first_sequence
+            message.channel,
+            message.number,
+            place.segment,
+            place.entry,
+            place.slot,
+            place.first_sequence,
         )
     return await _answered(message, channel, owner, sent)
 

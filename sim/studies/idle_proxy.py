@@ -8,11 +8,9 @@ takes while nothing happens.
 """
 
 import json
-import os
 import sys
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 
 import attrs
 import trio
@@ -29,6 +27,7 @@ from geolog.wire.session.batches import SUBPROTOCOL_BATCHES
 from geolog.wire.session.paths import SESSION_PATH
 from sim.processes.bench.figures import Figure, figure
 from sim.processes.bench.own_cluster import SHAPE, open_own_servers
+from sim.processes.bench.processor_time import processor_s
 from sim.studies.open_ledgers import resident_bytes
 
 _NEEDED_BYTES = 4 << 30
@@ -74,9 +73,9 @@ async def measure_idle_proxy(load: IdleLoad) -> list[Figure]:
             for _ in range(load.connections_count - load.owned_count):
                 await _open(stack, address, SESSION_PATH, SUBPROTOCOL_BATCHES)
             await trio.sleep(_SETTLING_S)
-            before_s, started_s = _cpu_s(proxy.pid), trio.current_time()
+            before_s, started_s = processor_s(proxy.pid), trio.current_time()
             await trio.sleep(_WATCHED_S)
-            share = (_cpu_s(proxy.pid) - before_s) / (trio.current_time() - started_s)
+            share = (processor_s(proxy.pid) - before_s) / (trio.current_time() - started_s)
             after_bytes = resident_bytes(proxy.pid)
     what = f"{load.connections_count:,} connections, {load.owned_count:,} partitions owned"
     return [
@@ -117,12 +116,6 @@ async def _append_one(socket: MessageSocket) -> None:
     await socket.send(json.dumps({"id": 1, "value": "the only one"}))
     answer = json.loads(await socket.receive())
     assert answer["type"] == "ack", answer
-
-
-def _cpu_s(pid: int) -> float:
-    """Processor time of a process so far, according to the kernel."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ out: they are in the page cache anyway.
 import os
 import time
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import attrs
@@ -25,6 +26,7 @@ class PlaceOnDisk:
     path: Path
     offset: int
     length: int
+    ledger: int
 
 
 @attrs.frozen
@@ -56,7 +58,9 @@ def places_of(data_dir: Path, ledger: int) -> list[PlaceOnDisk]:
             continue
         for row in map(table.entries.row, range(len(table.entries))):
             if row.ledger == ledger:
-                places[row.entry] = PlaceOnDisk(path, row.place.offset, row.place.length)
+                places[row.entry] = PlaceOnDisk(
+                    path, row.place.offset, row.place.length, ledger
+                )
     return [places[entry] for entry in sorted(places)]
 
 
@@ -72,13 +76,22 @@ def _table_of(path: Path, file_id: int) -> FoundTable | None:
 
 
 def read_places(places: Sequence[PlaceOnDisk]) -> ReadFloor:
-    """Read the places one after the other, with one call each."""
+    """Read one ledger after the other, with one call for each place.
+
+    The kernel is told all places of a ledger first, as a node tells it, so that the disk works
+    on many at a time.
+    """
     now_s = time.perf_counter  # noqa: TID251 - It does nothing but measure time.
+    ledgers = [list(each) for _, each in groupby(places, lambda place: place.ledger)]
     files = {place.path: os.open(place.path, os.O_RDONLY) for place in places}
     try:
         started_s = now_s()
-        for place in places:
-            os.pread(files[place.path], place.length, place.offset)
+        for each in ledgers:
+            for place in each:
+                file = files[place.path]
+                os.posix_fadvise(file, place.offset, place.length, os.POSIX_FADV_WILLNEED)
+            for place in each:
+                os.pread(files[place.path], place.length, place.offset)
         took_s = now_s() - started_s
     finally:
         for file in files.values():

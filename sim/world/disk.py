@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import attrs
 from crc32c import crc32c
 
-from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, Piece
+from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, FilePieces, Piece
 from sim.fakes.memory_disk import MemoryDisk
 
 Buffers = Sequence[bytes | bytearray | memoryview]
@@ -132,10 +132,12 @@ class WorldFile:
         self._disk.begin_read()
         return await self._file.read(offset, length)
 
-    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+    async def read_many(
+        self, pieces: Sequence[Piece], *, soon: Sequence[FilePieces] = ()
+    ) -> Sequence[bytes | memoryview]:
         """Read all of these ranges."""
         self._disk.begin_read()
-        return await self._file.read_many(pieces)
+        return await self._file.read_many(pieces, soon=soon)
 
     async def forget_cached(self, pieces: Sequence[Piece]) -> None:
         """Do nothing: there is no cache over this disk."""

@@ -7,6 +7,7 @@ import attrs
 from geolog.client.reading.bounds import Bound
 from geolog.client.writing.writer import Writer
 from geolog.protocol.ids import DLSN
+from sim.world.cursor_history import CursorHistory
 from sim.world.lives import Lives
 
 Outcome = Literal["pending", "acknowledged", "flushed", "refused", "unknown", "duplicate"]
@@ -212,6 +213,10 @@ class History:
     words."""
     lives: Lives = attrs.field(factory=Lives, init=False)
     """The lives of the second stream, which is deleted and created again."""
+    cursor: CursorHistory = attrs.field(factory=CursorHistory, init=False)
+    """The records that readers of the cursor are done with."""
+    is_cursor_read: bool = attrs.field(default=False, init=False)
+    """Whether the cursor was read to the end once all was calm."""
     writers: dict[str, Writer] = attrs.field(factory=dict, init=False)
     """By process: the writer that it opened last."""
     happened: set[str] = attrs.field(factory=set, init=False)
@@ -272,10 +277,17 @@ class Ending:
 
     found: list[Found]
     trims: dict[int, int] = attrs.field(factory=dict)
+    """Where partitions began when the last read ended."""
+    trims_first: dict[int, int] = attrs.field(factory=dict)
+    """Where they began when it began, if retention may have moved them since."""
 
     def trim(self, partition: int) -> int:
         """Where a partition begins."""
         return self.trims.get(partition, 0)
+
+    def trim_first(self, partition: int) -> int:
+        """Where a partition began when the last read began."""
+        return self.trims_first.get(partition, self.trim(partition))
 
     def end(self, partition: int) -> int:
         """The position after its last record, which may be trimmed."""

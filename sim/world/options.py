@@ -78,6 +78,8 @@ class Knobs:
     """How long, at most, an application keeps the block of a failed writer open."""
     repeats_share: float = 0.0
     """Share of rounds before which a named writer repeats its last acknowledged record."""
+    hedge: str = "auto"
+    """The hedge policy of all reads, as in `connect`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -120,3 +122,9 @@ class Options:
     hazards: Hazards
     stream: StreamKnobs = PLAIN
     placement: PlacementKnobs = UNTOUCHED
+
+    def writer_region(self, number: int) -> str:
+        """The region of a writer: direct writers of a stream with a home are there."""
+        regions = self.shape.regions
+        is_at_home = self.placement.is_regional and not self.shape.proxies_count
+        return regions[0] if is_at_home else regions[number % len(regions)]

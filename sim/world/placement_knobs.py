@@ -19,6 +19,7 @@ from topology.quorum import Durability, QuorumConfig
 from topology.ring.window_rule import Adherence
 from topology.stream_policy import (
     DEFAULT_LOCATION,
+    OURS,
     PlacementPlace,
     PlacementTerms,
     PolicyKind,
@@ -32,6 +33,10 @@ LOSSES = ("1 node", "1 rack", "1 region", "1 region and 1 node", "2 regions")
 _PLAIN_SHARE = 0.5
 _SURVIVING_SHARE = 0.3
 _COUNTED_SHARE = 0.3
+_REGIONAL_SHARE = 0.5
+
+_AT_HOME = (PolicyKind.DEFAULT, PolicyKind.RACK_AWARE)
+"""The policies of which streams with a home are drawn."""
 
 
 class StreamTerms(TypedDict, total=False):
@@ -44,18 +49,7 @@ class StreamTerms(TypedDict, total=False):
     min_regions: int
     durability: str
     policy: str
-
-
-def terms_of(quorum: QuorumConfig, kind: PolicyKind) -> StreamTerms:
-    """The arguments for these quorums under this policy."""
-    return StreamTerms(
-        ensemble_size=quorum.ensemble_size,
-        write_quorum=quorum.write_quorum,
-        ack_quorum=quorum.ack_quorum,
-        min_regions=quorum.min_regions,
-        durability=quorum.durability.value,
-        policy=kind.value,
-    )
+    mode: str
 
 
 @attrs.frozen(kw_only=True)
@@ -63,6 +57,8 @@ class PlacementKnobs:
     """Placement of the stream. By default it is region-aware, and nobody touches it."""
 
     policy: PolicyKind = PolicyKind.REGION_AWARE
+    is_regional: bool = False
+    """Whether the stream has its home in the first region."""
     survive: str | None = None
     """The loss given on creation, in place of quorums; the world's quorums are those it results
     in."""
@@ -75,6 +71,19 @@ class PlacementKnobs:
 
 
 UNTOUCHED = PlacementKnobs()
+
+
+def terms_of(quorum: QuorumConfig, placement: PlacementKnobs) -> StreamTerms:
+    """The arguments for these quorums, placed so; the home is the region of the caller."""
+    return StreamTerms(
+        mode="regional" if placement.is_regional else "global",
+        ensemble_size=quorum.ensemble_size,
+        write_quorum=quorum.write_quorum,
+        ack_quorum=quorum.ack_quorum,
+        min_regions=quorum.min_regions,
+        durability=quorum.durability.value,
+        policy=placement.policy.value,
+    )
 
 
 def draw_placement(
@@ -90,9 +99,15 @@ def draw_placement(
     )
     if draws.happens("surviving", _SURVIVING_SHARE):
         return _surviving(knobs, draws, counts, quorum)
-    knobs = attrs.evolve(knobs, policy=draws.choice("policy", list(PolicyKind)))
+    knobs = attrs.evolve(knobs, policy=draws.choice("policy", list(OURS)))
     is_counted = draws.happens("counted", _COUNTED_SHARE)
     durability = Durability.COUNT if is_counted else Durability.REGIONS
+    if knobs.policy in _AT_HOME and draws.happens("regional", _REGIONAL_SHARE):
+        home, count = next(iter(counts.items()))
+        fit = list(_quorums_that_fit(knobs.policy, durability, {home: count}))
+        if fit:
+            at_home = attrs.evolve(knobs, is_regional=True)
+            return at_home, draws.choice("quorum at home", fit)
     fit = list(_quorums_that_fit(knobs.policy, durability, counts))
     if not fit:
         return attrs.evolve(knobs, policy=PolicyKind.REGION_AWARE), quorum

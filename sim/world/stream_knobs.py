@@ -56,6 +56,12 @@ class StreamKnobs:
     """Longest life of a second stream, which is deleted and created again; None: there is
     none."""
 
+    cursor_readers: int = 0
+    """Processes that read by one cursor."""
+    is_cursor_shared: bool = False
+    """Whether they share it; otherwise one has it at a time."""
+    cursor_seek_rest_s_max: float | None = None
+    """Longest rest of an operator who sets its positions back; None: nobody does."""
     owners_apart: int = 0
     """Processes that own partitions one at a time. If there are any, all writers are copies of
     one application, under one writer id, and reach the owners over links."""

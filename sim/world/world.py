@@ -16,6 +16,7 @@ import trio
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
+from geolog.protocol.hedge_policy import parse_hedge
 from geolog.protocol.ids import InstanceId
 from regions.proxy.proxy import open_write_proxy
 from regions.storage.node import StorageNode, open_storage_node
@@ -75,6 +76,8 @@ class World:
         """Live processes, by host."""
         self.cores: dict[str, StorageNode] = {}
         """Nodes that have finished starting, by host."""
+        self.logs: dict[str, Log] = {}
+        """The logs of client processes that are not over, by the process's key."""
         self.struck: Counter[str] = Counter()
         """How often each kind of fault struck."""
         self.harmable: list[str] = []
@@ -281,10 +284,15 @@ class World:
                 config=self._log_config,
                 now_us=lambda: self.seams.now_us(process.host),
                 via="proxy" if self.proxies else "direct",
+                hedge=parse_hedge(self.options.knobs.hedge),
                 messages=MemoryMessages(self.network.transport(process.host)),
             ) as log,
         ):
-            await main(process, log)
+            self.logs[process.key] = log
+            try:
+                await main(process, log)
+            finally:
+                del self.logs[process.key]
 
     async def _run_proxy(
         self, proxy: WorldProxy, process: Process, to_drain: trio.Event

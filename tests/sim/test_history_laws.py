@@ -28,11 +28,12 @@ class Story:
     history: History = attrs.field(factory=History)
     found: list[Found] = attrs.field(factory=list)
     trims: dict[int, int] = attrs.field(factory=dict)
+    trims_first: dict[int, int] = attrs.field(factory=dict)
 
     @property
     def broken(self) -> set[str]:
         """The laws that are broken."""
-        ending = Ending(self.found, self.trims)
+        ending = Ending(self.found, self.trims, self.trims_first)
         return {number for number, _ in breaches(self.history, ending)}
 
     def trim(self, sequence: int) -> None:
@@ -359,6 +360,16 @@ def test_trimmed_records_need_not_be_in_the_log() -> None:
     story.trim(2)
 
     assert story.broken == set()
+
+
+@pytest.mark.parametrize(("began_at", "is_broken"), [(0, False), (1, True)])
+def test_the_last_read_may_begin_anywhere_that_was_the_beginning_during_it(
+    began_at: int, *, is_broken: bool
+) -> None:
+    story = a_good_story()
+    story.trims[0], story.trims_first[0] = 2, began_at
+
+    assert story.broken == ({"14"} if is_broken else set())
 
 
 def test_a_front_that_vanishes_without_a_trim_is_reported() -> None:

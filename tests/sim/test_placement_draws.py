@@ -8,7 +8,7 @@ from sim.world.endings import ENDINGS
 from sim.world.faults.all_faults import FAULTS
 from sim.world.options import Options
 from topology.quorum import Durability
-from topology.stream_policy import PolicyKind
+from topology.stream_policy import OURS
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def drawn() -> list[Options]:
 
 
 def test_seeds_draw_every_policy_and_durability(drawn: list[Options]) -> None:
-    assert {one.placement.policy for one in drawn} == set(PolicyKind)
+    assert {one.placement.policy for one in drawn} == set(OURS)
     assert {one.shape.quorum.durability for one in drawn} == set(Durability)
 
 

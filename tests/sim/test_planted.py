@@ -41,6 +41,9 @@ _SEEDS_MAX = 40
         ("retry-without-seq", 9),
         ("unknown-at-goaway-as-refused", 17),
         ("answered-before-owner", 0),
+        ("trial-held-for-ever", 5),
+        ("lost-reader-commits", 0),
+        ("first-negative-ends", 1),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from regions.storage.disk import Disk, DiskFile, Piece
+from regions.storage.disk import Disk, DiskFile, FilePieces, Piece
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
@@ -38,7 +38,12 @@ class FileAsItIs:
     async def read(self, offset: int, length: int) -> bytes:
         return await self.file.read(offset, length)
 
-    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+    async def read_many(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        soon: Sequence[FilePieces] = (),
+    ) -> list[bytes]:
         return [await self.read(offset, length) for offset, length in pieces]
 
     async def forget_cached(self, pieces: Sequence[Piece]) -> None:

@@ -1,6 +1,7 @@
 """The benchmarks run, for a bounded time, and give each figure a name, a unit and a floor."""
 
 import json
+from pathlib import Path
 from typing import TypedDict
 
 import pytest
@@ -29,16 +30,18 @@ def test_readers_at_the_tail_are_timed_along_with_the_appends() -> None:
     figures = figures_of("tail", "--duration", "500ms", "--readers", "2")
 
     assert figures["append p99"]["value"] == figures["publish to read p99"]["floor"]
-    assert {figure["unit"] for figure in figures.values()} == {"ms"}
+    assert {figure["unit"] for figure in figures.values()} == {"ms", "µs"}
 
 
-def test_a_cold_read_is_compared_with_a_bare_read_of_the_same_bytes() -> None:
-    figures = figures_of("read", "--size", "20MiB")
+def test_reads_cold_and_warm_are_compared_with_bare_reads_of_the_same_bytes() -> None:
+    figures = figures_of("read", "--size", "20MiB", "--readers", "2")
 
-    throughput = figures["cold read throughput"]
-    assert throughput["unit"] == "MB/s"
-    assert throughput["floor"]
-    assert throughput["ratio"]
+    for throughput in (figures["cold read throughput"], figures["warm read throughput"]):
+        assert throughput["unit"] == "MB/s"
+        assert throughput["floor"]
+        assert throughput["ratio"]
+    assert figures["warm read of batches rate"]["unit"] == "batches/s"
+    assert figures["one more reader, processor time of the nodes"]["value"] > 0
 
 
 def test_one_of_many_interleaved_ledgers_is_read() -> None:
@@ -47,6 +50,25 @@ def test_one_of_many_interleaved_ledgers_is_read() -> None:
     )
 
     assert figures["cold read, one of 3 interleaved throughput"]["floor"]
+
+
+def test_reads_are_hedged_and_plotted_while_replicas_are_late(tmp_path: Path) -> None:
+    plot = tmp_path / "hedge.svg"
+    done = geolog(
+        *("bench", "hedge", "--duration", "2s", "--rate", "30", "--entries", "20"),
+        *("--plot", str(plot), "-o", "json"),
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    report = json.loads(done.stdout)
+
+    assert list(report) == ["figures", "latencies", "stages"]
+    assert {(row["scenario"], row["policy"]) for row in report["latencies"]} == {
+        (scenario, policy)
+        for scenario in ("healthy", "stalls", "cut off", "paused", "all slow")
+        for policy in ("auto", "off", "bookkeeper")
+    }
+    assert all(row["reads"] for row in report["latencies"])
+    assert plot.read_text().startswith("<svg")
 
 
 def test_many_ledgers_are_appended_to_at_once() -> None:
@@ -74,8 +96,11 @@ def test_many_ledgers_are_appended_to_at_once() -> None:
         (("append", "--ledgers", "0"), "--ledgers"),
         (("read", "--interleaved", "1"), "--interleaved"),
         (("read", "--record-size", "2MiB"), "--record-size 2MiB"),
+        (("read", "--readers", "0"), "--readers"),
         (("tail", "--rate", "0"), "--rate"),
         (("tail", "--readers", "1001"), "--readers"),
+        (("hedge", "--rate", "1001"), "--rate"),
+        (("hedge", "--zookeeper", "127.0.0.1:1"), "needs a cluster of its own"),
     ],
     ids=lambda parameter: parameter[0] if isinstance(parameter, tuple) else "",
 )

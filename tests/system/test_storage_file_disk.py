@@ -282,6 +282,58 @@ async def test_many_pieces_are_read_as_each_would_be(
         await file.close()
 
 
+async def test_the_disk_begins_with_all_pieces_and_files_before_the_first_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, int]] = []
+    advise, read = os.posix_fadvise, os.pread
+
+    def advised(descriptor: int, offset: int, length: int, advice: int) -> None:
+        if advice == os.POSIX_FADV_WILLNEED:
+            name = Path(os.readlink(f"/proc/self/fd/{descriptor}")).name
+            calls.append((f"advise {name}", offset))
+        advise(descriptor, offset, length, advice)
+
+    def reading(descriptor: int, length: int, offset: int) -> bytes:
+        calls.append(("read", offset))
+        return read(descriptor, length, offset)
+
+    monkeypatch.setattr(file_disk, "_READ_AT_ONCE_BYTES_MAX", 0)
+    monkeypatch.setattr(os, "posix_fadvise", advised)
+    monkeypatch.setattr(os, "pread", reading)
+    async with open_file_disk(tmp_path) as disk:
+        one, two = await disk.create("one"), await disk.create("two")
+        for file in (one, two):
+            await file.write_synced(0, [bytes(100_000)])
+        await one.read_many([(5, 4), (9000, 4)], soon=[(two, [(70, 4)])])
+        spread, calls[:] = list(calls), []
+        await one.read_many([(5, 4)])
+
+    assert spread == [
+        ("advise one", 5),
+        ("advise one", 9000),
+        ("advise two", 70),
+        ("read", 5),
+        ("read", 9000),
+    ]
+    assert calls == [("read", 5)], "for a single piece, the kernel reads ahead by itself"
+
+
+async def test_advice_on_a_file_that_is_gone_fails_no_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_disk, "_READ_AT_ONCE_BYTES_MAX", 0)
+    async with open_file_disk(tmp_path) as disk:
+        gone, file = await disk.create("gone"), await disk.create("one")
+        await file.write_synced(0, [b"x" * 100_000])
+        await gone.close()
+
+        assert await file.read_many([(5, 5), (9, 1)], soon=[(gone, [(0, 5)])]) == [
+            b"xxxxx",
+            b"x",
+        ]
+
+
 async def test_forgotten_pages_are_read_from_disk_where_the_platform_allows(
     tmp_path: Path,
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from geolog.metadata.nodes import NodeRecord
 from topology.errors import GeologError
 from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
+from topology.own_policy import NONE_KNOWN, OwnPolicies
 from topology.policy import PlacementRequest
 from topology.quorum import QuorumConfig
 from topology.ring.search import PlacementUndecidedError
@@ -35,6 +36,7 @@ def judge_new_ledgers(
     quorum: QuorumConfig,
     live: Sequence[NodeRecord],
     switches: PlacementSwitches,
+    own: OwnPolicies = NONE_KNOWN,
 ) -> NewLedgers:
     """Judge new ledgers on the nodes that are up, wherever their writer is."""
     members = Membership.of(
@@ -48,7 +50,7 @@ def judge_new_ledgers(
     if terms.policy is PolicyKind.LOCAL_NODE:
         is_any = bool(members.writable.regions.keys() - switches.forbidden_regions)
         return NewLedgers.STRICT if is_any else NewLedgers.WITHOUT_PLACE
-    place = PlacementPlace(forbidden_regions=switches.forbidden_regions)
+    place = PlacementPlace(forbidden_regions=switches.forbidden_regions, own=own)
     request = PlacementRequest(
         ensemble_size=quorum.ensemble_size,
         write_quorum=quorum.write_quorum,

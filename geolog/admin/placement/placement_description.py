@@ -187,7 +187,7 @@ class PlacementLook:
                 first_entry=fragment.first_entry,
                 last_entry=last,
                 entries=None if last is None else last - fragment.first_entry + 1,
-                policy=record.placement.policy.value,
+                policy=record.placement.name,
                 adherence=verdict.placed.value,
                 adherence_now=verdict.now.value,
                 keeps_promise=not verdict.broken,

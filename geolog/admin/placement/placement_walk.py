@@ -90,7 +90,9 @@ async def _partitions(
     if target is not None:
         name, number = parse_target(target)
         record = await catalog.read_latest(name)
-        names = record.partition_names() if number is None else [record.partition(number)]
+        if number is not None:
+            record.partition(number)
+        names = [one for one in record.log_names() if number in (None, one.number)]
         return [(one, record.survive) for one in names]
     found = []
     for name in await catalog.names():
@@ -98,5 +100,5 @@ async def _partitions(
             record = await catalog.read(name)
         except NoSuchStreamError:
             continue  # It was deleted after it was listed.
-        found += [(one, record.survive) for one in record.partition_names()]
+        found += [(one, record.survive) for one in record.log_names()]
     return found

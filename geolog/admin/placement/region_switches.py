@@ -180,7 +180,11 @@ class RegionSwitches:
             shape = stream.placement, stream.quorum
             if shape not in judged:
                 judged[shape] = judge_new_ledgers(
-                    stream.placement, stream.quorum, live, switches
+                    stream.placement,
+                    stream.quorum,
+                    live,
+                    switches,
+                    self._access.pool.nodes.own_policies,
                 )
             if not stream.is_sealed:
                 found[judged[shape]].append(str(name))

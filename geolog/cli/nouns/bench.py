@@ -3,6 +3,7 @@
 import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, get_args
 
@@ -12,6 +13,7 @@ import trio
 
 from geolog.cli.bench_site import SiteWanted, open_site
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
+from geolog.cli.nouns.bench_hedge import hedge
 from geolog.cli.settings.quantities import format_bytes, parse_bytes, parse_seconds
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
@@ -57,6 +59,7 @@ class BenchReadOptions:
     invocation: Invocation
     load: ReadLoad
     interleaved: int | None
+    readers_count: int
     data_dir: Path | None
     seed: int
 
@@ -92,6 +95,9 @@ _seed = click.option(
 @click.group(cls=Noun, name="bench")
 def command() -> None:
     """Measure appends and reads, next to what the disk alone can do (its floor)."""
+
+
+command.add_command(hedge)
 
 
 @command.command(
@@ -208,6 +214,14 @@ def append(
     metavar="N",
     help="Write N ledgers in turns, one entry each, then read some of them one after another.",
 )
+@click.option(
+    "--readers",
+    type=click.IntRange(1, 1000),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Number of readers that read the stream at once, at the end.",
+)
 @_data_dir
 @_seed
 def read(
@@ -215,13 +229,15 @@ def read(
     record_size: int | None,
     size: int,
     interleaved: int | None,
+    readers: int,
     data_dir: Path | None,
     seed: int,
 ) -> None:
-    """Write a stream, drop it from the page cache, and measure reading it back.
+    """Write a stream and measure reading it back: cold, warm, and by several readers at once.
 
-    The floor is one process that reads the same bytes from the same disk, equally cold. Entries
-    of interleaved ledgers are not adjacent on disk, so that process makes one call per entry.
+    The floor is one process that reads the same bytes from the same disk, equally cold or warm.
+    Entries of interleaved ledgers are not adjacent on disk, so that process makes one call per
+    entry. The last figure is the processor time that one more reader costs the nodes.
     With --zookeeper the nodes' disks are unknown, so there is no floor.
     """
     record_bytes = record_size or (4096 if interleaved else 1024)
@@ -230,6 +246,7 @@ def read(
         invocation=this_invocation(),
         load=ReadLoad(record_bytes=record_bytes, size_bytes=size),
         interleaved=interleaved,
+        readers_count=readers,
         data_dir=data_dir,
         seed=seed,
     )
@@ -351,7 +368,11 @@ async def _measure_read(options: BenchReadOptions) -> list[Figure]:
         needed_bytes=2 * _COPIES * load.size_bytes,
         storage_options=_READ_STORAGE_OPTIONS,
     )
-    measure = measure_interleaved if options.interleaved else measure_read
+    measure = (
+        measure_interleaved
+        if options.interleaved
+        else partial(measure_read, readers_count=options.readers_count)
+    )
     async with open_site(options.invocation, wanted) as site:
         return await measure(site, load, payloads=payloads, tell=tell)
 

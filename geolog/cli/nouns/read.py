@@ -4,18 +4,24 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Iterable
+from functools import partial
 
 import attrs
 import click
 import trio
 
 from geolog.cli.arguments import partition_or_stream
+from geolog.cli.exits import Exit
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
 from geolog.cli.session import Patience, open_log, too_slow
 from geolog.cli.settings.sources import Output
+from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import Plain, print_json, show
 from geolog.cli.terminal.progress import Progress
+from geolog.cli.terminal.read_statistics import read_statistics_line
 from geolog.cli.terminal.record_formats import FORMATS, Format, value_formatter
+from geolog.client.hedging import hedge_policy
 from geolog.client.reading.bounds import Bound, parse_bound
 from geolog.client.reading.record import Gap, Record
 from geolog.client.reading.record_documents import record_document
@@ -30,8 +36,13 @@ class ReadOptions:
     stop: Bound | None
     count_max: int | None
     is_following: bool
+    cursor: str | None
+    is_shared: bool
+    is_taking: bool
     format: Format
     key_separator: str | None
+    hedge: str
+    is_progress_shown: bool
 
 
 @click.command(
@@ -41,6 +52,7 @@ class ReadOptions:
         "geolog read shop/orders --from last:10",
         "geolog read shop/orders --from time:-1h --follow",
         "geolog read 'shop/clicks#2' --from sequence:1000 --count 5 -o jsonl",
+        "geolog read shop/orders --cursor billing --follow",
     ),
 )
 @click.argument("stream", metavar="STREAM[#P]", type=partition_or_stream)
@@ -78,8 +90,31 @@ class ReadOptions:
     metavar="TEXT",
     help="Print each key and TEXT before its value (lines format only).",
 )
-@click.option("--cursor", hidden=True)
-@click.option("--hedge", hidden=True)
+@click.option(
+    "--cursor",
+    metavar="NAME",
+    help="Resume where the cursor of this name stands, and commit what was printed. --from is"
+    " for a new cursor.",
+)
+@click.option(
+    "--shared",
+    is_flag=True,
+    help="Divide the partitions among all readers that share the cursor.",
+)
+@click.option("--take", is_flag=True, help="Take the cursor from a reader that has it.")
+@click.option(
+    "--hedge",
+    default="auto",
+    show_default=True,
+    metavar="POLICY",
+    help="When a late read also goes to another replica: auto (later than usual), off, after a"
+    " time (e.g. 25ms), or sla:TIME (e.g. sla:50ms), in time for an answer within it.",
+)
+@click.option(
+    "--progress",
+    is_flag=True,
+    help="Show progress even if stderr is not a terminal, and statistics at the end.",
+)
 def command(
     *,
     stream: str,
@@ -90,7 +125,10 @@ def command(
     format_: Format,
     key_separator: str | None,
     cursor: str | None,
-    hedge: str | None,
+    shared: bool,
+    take: bool,
+    hedge: str,
+    progress: bool,
 ) -> None:
     """Read records to stdout: their values, or with -o jsonl all their fields.
 
@@ -98,9 +136,9 @@ def command(
     several partitions, name one as STREAM#P. "append --format jsonl" accepts what
     "read -o jsonl" prints.
     """
-    for name, value in {"--cursor": cursor, "--hedge": hedge}.items():
-        if value is not None:
-            raise click.UsageError(f"{name} is not implemented yet")
+    hedge_policy(hedge)  # A mistake is reported before anything is opened.
+    if cursor is None and (shared or take):
+        raise click.UsageError("--shared and --take are for a cursor: give --cursor NAME, too")
     if follow and stop is not None:
         raise click.UsageError("give either --follow or --to, not both")
     options = ReadOptions(
@@ -109,14 +147,32 @@ def command(
         stop=None if stop is None else parse_bound(stop, now_us=_now_us),
         count_max=count,
         is_following=follow,
+        cursor=cursor,
+        is_shared=shared,
+        is_taking=take,
         format=format_,
         key_separator=key_separator,
+        hedge=hedge,
+        is_progress_shown=progress,
     )
-    trio.run(_read, this_invocation(), options)
+    trio.run(_read_to_a_signal, this_invocation(), options)
 
 
 def _now_us() -> int:
     return time.time_ns() // 1000  # noqa: TID251 - `time:-1h` means an hour before now.
+
+
+async def _read_to_a_signal(invocation: Invocation, options: ReadOptions) -> None:
+    """Read; at a signal, a read with a cursor commits what it has printed."""
+    if options.cursor is None:
+        await _read(invocation, options)
+    elif not await ending_at_signals(partial(_is_read, invocation), options):
+        sys.exit(Exit.INTERRUPTED)
+
+
+async def _is_read(invocation: Invocation, options: ReadOptions) -> bool:
+    await _read(invocation, options)
+    return True
 
 
 async def _read(invocation: Invocation, options: ReadOptions) -> None:
@@ -136,13 +192,15 @@ async def _print_records(
         return
     # On a terminal the records themselves show the progress.
     is_silent = sys.stdout.isatty()
-    with Progress("records read", sys.stderr, is_silent=is_silent) as progress:
+    is_forced = options.is_progress_shown
+    with Progress(
+        "records read", sys.stderr, is_forced=is_forced, is_silent=is_silent
+    ) as progress:
         async with trio.open_nursery() as nursery:
             if options.is_following:
                 nursery.start_soon(_end_with_taker)
             await _print_runs(invocation, options, patience, printer, progress)
             nursery.cancel_scope.cancel(reason="all is printed")
-    printer.end()
 
 
 async def _end_with_taker() -> None:
@@ -164,27 +222,42 @@ async def _print_runs(
     progress: Progress,
 ) -> None:
     async with (
-        open_log(invocation, minds_region=True) as log,
+        open_log(invocation, minds_region=True, hedge=options.hedge) as log,
         log.open_reader(
-            options.stream, start=options.start, stop=options.stop, follow=options.is_following
+            options.stream,
+            start=options.start,
+            stop=options.stop,
+            follow=options.is_following,
+            cursor=options.cursor,
+            shared=options.is_shared,
+            take=options.is_taking,
+            auto_commit=options.cursor is None,
         ) as reader,
     ):
         if options.is_following:
             patience.suspend()
-        async for run in reader.runs():
-            if isinstance(run, Gap):
-                printer.take_gap(run)
-                continue
-            for record in run:
-                printer.take(record)
-                if printer.count == options.count_max:
-                    break
+        # A count may end within a run, and what is not printed is not committed.
+        is_by_item = options.cursor is not None and options.count_max is not None
+        async for item in reader.items() if is_by_item else reader.runs():
+            if isinstance(item, Gap):
+                printer.take_gap(item)
+            else:
+                printer.take_all([item] if isinstance(item, Record) else item)
             printer.flush()
             progress.at(printer.count)
+            if options.cursor is not None and invocation.config.output != "json":
+                reader.commit_nowait()
             if printer.count == options.count_max:
                 break
             if not options.is_following:
                 patience.progressed()
+        printer.end()
+        if options.cursor is not None:
+            printer.flush()
+            reader.commit_nowait()
+        if options.is_progress_shown and not invocation.config.proxy:
+            progress.clear()
+            tell(read_statistics_line(log.read_statistics()))
 
 
 class _Printer:
@@ -193,8 +266,16 @@ class _Printer:
     def __init__(self, output: Output, options: ReadOptions) -> None:
         self.count = 0
         self._output = output
+        self._count_max = options.count_max
         self._as_bytes = value_formatter(options.format, key_separator=options.key_separator)
         self._collected: list[Plain] = []
+
+    def take_all(self, records: Iterable[Record]) -> None:
+        """Print records, up to the count."""
+        for record in records:
+            self.take(record)
+            if self.count == self._count_max:
+                break
 
     def take(self, record: Record) -> None:
         """Print one record, or keep it for the single document at the end."""

@@ -1,19 +1,27 @@
-"""`geolog region`: lists regions, and forbids or allows placement in them."""
+"""`geolog region`: lists regions and their distances, forbids or allows placement in them."""
+
+import sys
 
 import click
+import trio
 
 from geolog.admin.placement.region_switches import RegionChange, RegionLoss, RegionSwitches
+from geolog.admin.region_latency import LatencyMatrix, RegionLatency
 from geolog.cli.arguments import confirm
-from geolog.cli.invocation import Noun, examples, tell, this_invocation
-from geolog.cli.session import ask
-from geolog.cli.terminal.output import show
+from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
+from geolog.cli.session import ask, open_log, too_slow
+from geolog.cli.terminal.latency_table import latency_lines
+from geolog.cli.terminal.output import plain, print_json, show, table_medium
 
 _STREAMS_NAMED_MAX = 5
+
+_WATCH_S = 1.0
+"""Pause between two matrices; proxies probe as often."""
 
 
 @click.group(cls=Noun, name="region")
 def command() -> None:
-    """List regions; forbid or allow placement in them."""
+    """List regions and their distances; forbid or allow placement in them."""
 
 
 @command.command("ls", epilog=examples("geolog region ls", "geolog region ls -o json"))
@@ -51,6 +59,56 @@ def forbid_placement(name: str) -> None:
 def allow_placement(name: str) -> None:
     """Allow placement in REGION again."""
     _show(ask(lambda log: RegionSwitches(log.access).allow(name)))
+
+
+@command.command(
+    epilog=examples(
+        "geolog region latency",
+        "geolog region latency --watch",
+        "geolog region latency -o json",
+    )
+)
+@click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
+def latency(*, watch: bool) -> None:
+    """Show the round trips between regions, as their write proxies measure them.
+
+    Each row is measured by a proxy of that region, which probes one storage node of every
+    region once a second. Without a proxy that takes HTTP, this command measures its own row.
+    """
+    if watch:
+        trio.run(_watch, this_invocation())
+    else:
+        matrix = ask(lambda log: RegionLatency(log.access).matrix(), minds_region=True)
+        _show_latency(matrix, this_invocation())
+
+
+async def _watch(invocation: Invocation) -> None:
+    lines_count = 0
+    async with open_log(invocation, minds_region=True) as log:
+        latencies = RegionLatency(log.access)
+        while True:
+            next_s = trio.current_time() + _WATCH_S
+            with trio.move_on_after(invocation.config.timeout_s) as patience:
+                matrix = await latencies.matrix()
+                if lines_count and sys.stdout.isatty():
+                    # Back to the first line of the last table, and erase it.
+                    sys.stdout.write(f"\x1b[{lines_count}F\x1b[J")
+                lines_count = _show_latency(matrix, invocation)
+            if patience.cancelled_caught:
+                raise await too_slow(invocation)
+            await trio.sleep_until(next_s)
+
+
+def _show_latency(matrix: LatencyMatrix, invocation: Invocation) -> int:
+    """Print one matrix; returns the number of lines."""
+    if invocation.config.output != "table":
+        print_json(plain(matrix))
+        sys.stdout.flush()
+        return 1
+    lines = list(latency_lines(matrix, *table_medium()))
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    sys.stdout.flush()
+    return len(lines)
 
 
 def _what_is_lost(region: str, loss: RegionLoss) -> str:

@@ -14,6 +14,7 @@ import click
 import trio
 
 from geolog.cli.exits import Exit
+from geolog.cli.freed_memory import keep_freed_memory
 from geolog.cli.invocation import (
     Noun,
     Verb,
@@ -358,6 +359,7 @@ def wan(setup: Path) -> None:
 
 def _run(service: Service) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    keep_freed_memory()
     trio.run(ending_at_signals, _serve, service)
 
 

@@ -7,17 +7,29 @@ from typing import Literal
 import attrs
 import click
 
-from geolog.catalog.descriptions import PartitionDescription, StreamDescription
-from geolog.catalog.stream_settings import parse_policy
+from geolog.catalog.descriptions import (
+    MirrorDescription,
+    PartitionDescription,
+    StreamDescription,
+)
+from geolog.catalog.stream_settings import check_policy
 from geolog.cli.arguments import confirm, partition_or_stream, stream_name
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.session import ask
 from geolog.cli.settings.quantities import parse_bytes, parse_seconds
 from geolog.cli.terminal.output import show
+from geolog.client.placement_policies import own_policies
 from geolog.client.reading.bounds import parse_bound
+from topology.stream_policy import terms_named
 from topology.survive import Loss
 
 _SIZES = ("ensemble_size", "write_quorum", "ack_quorum", "min_regions")
+
+
+def parse_regions(text: str) -> tuple[str, ...]:
+    """Parse names of regions, separated by commas; `none` and nothing name none."""
+    named = tuple(one for one in (part.strip() for part in text.split(",")) if one)
+    return () if named == ("none",) else named
 
 
 @click.group(cls=Noun, name="stream")
@@ -30,6 +42,7 @@ def command() -> None:
         "geolog stream create shop/orders",
         "geolog stream create shop/clicks --partitions 4 --retention 7d",
         "geolog stream create shop/local --survive '1 rack'",
+        "geolog stream create shop/carts --mode regional --home us-east --relay-to eu-west",
         "geolog stream create shop/small --ensemble 3 --write-quorum 3 --ack-quorum 2 \\",
         "    --min-regions 2",
     )
@@ -37,11 +50,49 @@ def command() -> None:
 @click.argument("name", metavar="STREAM", type=stream_name)
 @click.option(
     "--mode",
-    type=click.Choice(["global"]),
+    type=click.Choice(["global", "regional"]),
     default="global",
     show_default=True,
     help="Replication mode. global: acknowledge an append once it is durable in several"
-    " regions.",
+    " regions; regional: once it is durable in the home region.",
+)
+@click.option(
+    "--home",
+    metavar="REGION",
+    help="Home of a regional stream: the region of all its copies. [default: --region]",
+)
+@click.option(
+    "--relay-to",
+    type=parse_regions,
+    default="",
+    metavar="R,R",
+    help="Regions that mirror a regional stream, e.g. eu-west,ap-northeast. [default: none]",
+)
+@click.option(
+    "--relay-from",
+    default="earliest",
+    show_default=True,
+    metavar="POSITION",
+    help="Where mirrors begin. Only earliest is available yet.",
+)
+@click.option(
+    "--relay-retention",
+    type=click.Choice(["hold", "evict"]),
+    default="hold",
+    show_default=True,
+    help="hold: keep records until every mirror has them. evict is not available yet.",
+)
+@click.option(
+    "--rpo-max",
+    metavar="TIME|SIZE",
+    help="Refuse appends while mirrors are further behind, e.g. 5s. Not available yet.",
+)
+@click.option(
+    "--on-isolation",
+    type=click.Choice(["continue", "stop"]),
+    default="continue",
+    show_default=True,
+    help="Whether a home that is cut off takes appends. stop is not available yet.",
 )
 @click.option(
     "--survive",
@@ -82,8 +133,8 @@ def command() -> None:
 @click.option(
     "--policy",
     metavar="NAME",
-    help="Placement policy: default, local_node, rack_aware, region_aware or zone_aware."
-    " [default: chosen by --survive]",
+    help="Placement policy: default, local_node, rack_aware, region_aware, zone_aware, or one"
+    " of an installed package. [default: chosen by --survive]",
 )
 @click.option(
     "--segment-size",
@@ -145,23 +196,38 @@ def create(
     survive: str | None,
     policy: str | None,
     if_not_exists: bool,
+    relay_from: str,
+    relay_retention: str,
+    rpo_max: str | None,
+    on_isolation: str,
     **settings: object,
 ) -> None:
     """Create a stream. STREAM is NAMESPACE/NAME, e.g. shop/orders.
 
-    By default the stream survives the loss of one region. Choose another promise with
-    --survive, or set quorum sizes yourself. Sizes that you omit are chosen so that the stream
-    survives the loss of one region; if that is impossible, a warning says so. Prints the
-    settings, the reasons for them and their cost.
+    By default the stream survives the loss of one region; a regional stream has three copies,
+    on different racks of its home. Choose another promise with --survive, or set quorum sizes
+    yourself. Sizes that you omit are chosen so that the stream survives the loss of one region;
+    if that is impossible, a warning says so. Prints the settings, the reasons for them and
+    their cost.
     """
+    is_available = {
+        "--relay-from other than earliest": relay_from == "earliest",
+        "--relay-retention evict": relay_retention == "hold",
+        "--rpo-max": rpo_max is None,
+        "--on-isolation stop": on_isolation == "continue",
+    }
+    for option, is_built in is_available.items():
+        if not is_built:
+            raise click.UsageError(f"{option} is not available yet: leave it out")
+    is_regional = settings["mode"] == "regional"
     has_sizes = any(settings[size] is not None for size in _SIZES)
     if survive is not None and has_sizes:
         raise click.UsageError("give either --survive or quorum sizes, not both")
     if survive is not None:
-        Loss.parse(survive)
+        Loss.parse(survive, is_regional=is_regional)
     if policy is not None:
-        parse_policy(policy)
-    if not has_sizes and policy in (None, "region_aware"):
+        check_policy(terms_named(policy), own_policies())
+    if not has_sizes and not is_regional and policy in (None, "region_aware"):
         survive = survive or "1 region"
     description = ask(
         lambda log: log.create_stream(
@@ -173,7 +239,7 @@ def create(
         ),
         minds_region=True,
     )
-    if description.survives_region is False and survive is None:
+    if description.survives_region is False and survive is None and not is_regional:
         tell(
             f"warning: {name} does NOT survive losing a region:"
             f" {description.survives_region_why_not}"
@@ -188,7 +254,7 @@ def _show(description: StreamDescription) -> None:
         show(description, output)
         return
     document = attrs.asdict(description, recurse=False)
-    for name in ("partition_list", "explanation", "survives_region_why_not"):
+    for name in ("partition_list", "mirror_list", "explanation", "survives_region_why_not"):
         del document[name]
     if description.survives_region is None:
         del document["survives_region"]
@@ -196,12 +262,16 @@ def _show(description: StreamDescription) -> None:
         document["retention_s"] = "forever"
     if description.retention_bytes is None:
         document["retention_bytes"] = "all"
+    document["relay_to"] = ", ".join(description.relay_to) or None
     document["survive"] = description.survive or "set by its quorum sizes"
     show(document, output)
     for line in description.explanation:
         print(textwrap.fill(line, 96, initial_indent="  - ", subsequent_indent="    "))
     print()
     show([_partition_row(one) for one in description.partition_list], output)
+    if description.mirror_list:
+        print()
+        show([_mirror_row(one) for one in description.mirror_list], output)
 
 
 def _partition_row(partition: PartitionDescription) -> dict[str, object]:
@@ -213,6 +283,19 @@ def _partition_row(partition: PartitionDescription) -> dict[str, object]:
         "segments": partition.segments_count,
         "first_sequence": partition.first_sequence,
         "completed_to": partition.completed_sequence,
+    }
+
+
+def _mirror_row(mirror: MirrorDescription) -> dict[str, object]:
+    """Row of one mirror, to fit 80 columns."""
+    return {
+        "partition": mirror.partition,
+        "mirror": mirror.region,
+        "owner": mirror.owner,
+        "is_alive": mirror.owner_is_alive,
+        "rows": mirror.rows_count,
+        "first_sequence": mirror.first_sequence,
+        "completed_to": mirror.completed_sequence,
     }
 
 
@@ -262,6 +345,7 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
     epilog=examples(
         "geolog stream update shop/orders --retention 7d --retention-bytes 10GiB",
         "geolog stream update shop/orders --retention forever",
+        "geolog stream update shop/carts --relay-to eu-west,ap-northeast",
     )
 )
 @click.argument("name", metavar="STREAM", type=stream_name)
@@ -302,6 +386,13 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
     metavar="TIME",
     help="Forget a named writer (append --writer) after it has been idle for this long, e.g."
     " 7d.",
+)
+@click.option(
+    "--relay-to",
+    type=parse_regions,
+    metavar="R,R|none",
+    help="Regions that mirror a regional stream from now on. The mirrors in other regions are"
+    " deleted.",
 )
 def update(*, name: str, **settings: object) -> None:
     """Change settings of a stream; options not given leave theirs unchanged.

@@ -52,7 +52,7 @@ class CommandConfig:
     """Name of the cluster; several clusters can share one ZooKeeper."""
 
     region: str | None = None
-    """Region this process runs in; reads prefer its nodes. If unset, all regions are equal."""
+    """Region this process runs in; reads prefer its nodes. If unset, they find the nearest."""
 
     gateway: Address | None = None
     """Address of a gateway between regions, as in an emulated WAN. Connections to servers go

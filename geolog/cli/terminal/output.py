@@ -33,7 +33,7 @@ _TONES: dict[tuple[str, str], Tone] = {
     **{(name, "yes"): "good" for name in ("good", "is_complete", "is_healthy", "is_settled")},
     **{(name, "no"): "bad" for name in ("good", "is_complete", "is_healthy", "is_settled")},
 }
-_SGR = {"head": "1", "good": "32", "bad": "31"}
+_SGR = {"head": "1", "good": "32", "warn": "33", "bad": "31"}
 
 Plain = None | bool | int | float | str | list["Plain"] | dict[str, "Plain"]
 
@@ -96,7 +96,7 @@ def _show_table(document: Plain, columns: Sequence[str], empty: str) -> None:
                 for item in document
                 if isinstance(item, dict)
             ]
-            lines = list_lines([_label(name) for name in names], rows, *_medium())
+            lines = list_lines([_label(name) for name in names], rows, *table_medium())
         case [*items]:
             lines = (line for item in items for line in _text(item).split("\n"))
         case dict():
@@ -104,13 +104,13 @@ def _show_table(document: Plain, columns: Sequence[str], empty: str) -> None:
                 (_label(name), _cell_of(name, document.get(name)))
                 for name in columns or document
             ]
-            lines = document_lines(pairs, *_medium())
+            lines = document_lines(pairs, *table_medium())
         case other:
             lines = iter([_text(other)])
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
-def _medium() -> tuple[int | None, Paint]:
+def table_medium() -> tuple[int | None, Paint]:
     """Return the width of the terminal on stdout, if it is one, and the paint to use.
 
     A redirected table keeps its lines whole, for grep.

@@ -13,7 +13,7 @@ from typing import Literal
 
 import attrs
 
-Tone = Literal["plain", "head", "good", "bad"]
+Tone = Literal["plain", "head", "good", "warn", "bad"]
 
 Paint = Callable[[str, Tone], str]
 """Adds colour to a text, or returns it unchanged."""

@@ -3,7 +3,8 @@
 A task reads answers and hands each to its channel or request; another sends from a queue, which
 the writers' windows bound. When the socket is over, every channel and request is told. A proxy
 that says nothing and answers no ping is left: a process that was stopped keeps its sockets
-open. Silence is counted in beats of this process, so that its own pauses do not count.
+open. Silence is counted in beats of this process, so that its own pauses do not count. A proxy
+that drains is left as soon as nothing is open or asked there, because it waits for that.
 
 Rules: PROTOCOL S23.
 """
@@ -32,6 +33,7 @@ from geolog.wire.session.batches import (
     BatchesFromProxy,
     decode_from_proxy,
     encode_batches,
+    messages_of,
 )
 from geolog.wire.session.channel_messages import (
     AskStanding,
@@ -49,6 +51,7 @@ from geolog.wire.session.channel_messages import (
     StandingTold,
     StreamTold,
 )
+from geolog.wire.session.outgoing_messages import OutgoingMessages
 from geolog.wire.session.paths import SESSION_PATH
 from geolog.wire.session.told_errors import error_of
 from topology.errors import DamagedBytesError, GeologError, OutcomeUnknownError
@@ -83,11 +86,6 @@ class ProxyChannel:
         self.told = message
         self.opened.set()
 
-    def on_answer(self, message: BatchPlaced | BatchCompared | BatchRefused) -> None:
-        """The next batch is answered."""
-        self.answers.append(message)
-        self.listener.on_answers()
-
     def on_closed(self, message: ChannelClosed | None) -> None:
         """The channel is over; None if the whole connection is."""
         self.closed = message
@@ -113,13 +111,14 @@ class ProxyConnection:
         self._channel_last = 0
         self._asked: dict[int, _Asked] = {}
         self._request_last = 0
-        self._outgoing: deque[bytes] = deque()
+        self._outgoing = OutgoingMessages()
         self._has_outgoing = trio.Event()
         self._is_heard = True
         """Whether the proxy has said anything since the last beat."""
         self.is_over = False
         self.is_going_away = False
         """Whether the proxy drains: no new channels."""
+        self._receiving = trio.CancelScope()
 
     def __repr__(self) -> str:
         return f"ProxyConnection({self.address}, {len(self._channels)} channels)"
@@ -152,6 +151,7 @@ class ProxyConnection:
         """Give a channel up; its listener hears no more."""
         if self._channels.pop(channel.number, None) is not None:
             self._send(CloseChannel(channel.number))
+            self._leave_if_done()
 
     async def describe(self, stream: str) -> StreamTold:
         """The facts of a stream that a writer needs. NoSuchStreamError."""
@@ -182,6 +182,7 @@ class ProxyConnection:
             await asked.done.wait()
         finally:
             self._asked.pop(request, None)
+            self._leave_if_done()
         answer = asked.answer
         if answer is None:
             raise OutcomeUnknownError(f"the connection to proxy {self.address} was lost")
@@ -199,7 +200,7 @@ class ProxyConnection:
         self, message: DescribeRequest | OpenChannel | AskStanding | SendBatch | CloseChannel
     ) -> None:
         if not self.is_over:  # Else everyone has been told.
-            self._outgoing.append(encode_batches(message))
+            self._outgoing.push(encode_batches(message))
             self._has_outgoing.set()
 
     async def run(self) -> None:
@@ -209,12 +210,15 @@ class ProxyConnection:
                 nursery.start_soon(self._send_all)
                 nursery.start_soon(self._ping)
                 nursery.start_soon(self._watch_silence)
-                while True:
-                    message = await self._socket.receive()
-                    self._is_heard = True
-                    if isinstance(message, str):
-                        raise DamagedBytesError(f"proxy {self.address} says {message[:500]}")
-                    self._take(decode_from_proxy(message))
+                with self._receiving:
+                    while True:
+                        message = await self._socket.receive()
+                        self._is_heard = True
+                        if isinstance(message, str):
+                            raise DamagedBytesError(
+                                f"proxy {self.address} says {message[:500]}"
+                            )
+                        self._take_all(message)
         finally:
             self.is_over = True
             for asked in self._asked.values():
@@ -229,7 +233,8 @@ class ProxyConnection:
             self._has_outgoing = trio.Event()
             with suppress(SocketClosedError):  # The task that receives meets it, too.
                 while self._outgoing:
-                    await self._socket.send(self._outgoing.popleft())
+                    messages, _ = self._outgoing.take()
+                    await self._socket.send(messages)
 
     async def _ping(self) -> None:
         # A ping under way is never cancelled: half of a frame would spoil those behind it.
@@ -249,12 +254,23 @@ class ProxyConnection:
             f"proxy {self.address} said nothing for {SILENT_BEATS_MAX * BEAT_S:g} s"
         )
 
-    def _take(self, message: BatchesFromProxy) -> None:
+    def _take_all(self, messages: bytes) -> None:
+        """Take messages that came together; each channel hears of its answers once."""
+        answered: dict[ProxyChannel, None] = {}
+        try:
+            for one in messages_of(messages):
+                self._take(decode_from_proxy(one), answered)
+        finally:
+            for channel in answered:
+                channel.listener.on_answers()
+
+    def _take(self, message: BatchesFromProxy, answered: dict[ProxyChannel, None]) -> None:
         match message:
             case BatchPlaced() | BatchCompared() | BatchRefused():
                 channel = self._channels.get(message.channel)
                 if channel is not None:
-                    channel.on_answer(message)
+                    channel.answers.append(message)
+                    answered[channel] = None
             case ChannelOpened():
                 channel = self._channels.get(message.channel)
                 if channel is not None:
@@ -263,6 +279,7 @@ class ProxyConnection:
                 closed = self._channels.pop(message.channel, None)
                 if closed is not None:
                     closed.on_closed(message)
+                self._leave_if_done()
             case StreamTold() | StandingTold() | RequestRefused():
                 asked = self._asked.get(message.request)
                 if asked is not None:
@@ -270,8 +287,14 @@ class ProxyConnection:
                     asked.done.set()
             case SessionGoaway():
                 self.is_going_away = True
+                self._leave_if_done()
             case _:
                 assert_never(message)
+
+    def _leave_if_done(self) -> None:
+        """End the connection if the proxy drains, and nothing is open or asked there."""
+        if self.is_going_away and not self._channels and not self._asked:
+            self._receiving.cancel(reason="the proxy drains, and nothing is left there")
 
 
 @asynccontextmanager

@@ -204,8 +204,8 @@ class RemotePartition:
         """Give the next batch its answer."""
         batch = self._sent.on_answer(message.number)
         match message:
-            case BatchPlaced(segment=segment, entry=entry, first_sequence=first):
-                batch.finish(Placed(segment, entry, Sequence(first)))
+            case BatchPlaced(segment=segment, entry=entry, slot=slot, first_sequence=first):
+                batch.finish(Placed(segment, entry, slot, Sequence(first)))
             case BatchCompared(rows=rows) if batch.listener is None:
                 batch.finish(Repeated(ToldRecords(rows)))
             case BatchCompared(rows=rows):  # An earlier owner has appended it.
@@ -328,8 +328,12 @@ class RemotePartition:
             self,
             avoid=tuple(map(str, failed)),
         )
-        with trio.move_on_after(_OPEN_S):
-            await channel.opened.wait()
+        try:
+            with trio.move_on_after(_OPEN_S):
+                await channel.opened.wait()
+        except trio.Cancelled:  # Else the channel lasted as long as the process's connection.
+            connection.close_channel(channel)
+            raise
         if channel.told is not None and not channel.over.is_set():
             try:
                 self._home.check(self.name, channel.told.home_epoch)
@@ -373,7 +377,8 @@ def _place_of_all(rows: tuple[FirstPlaceTold | ToldError, ...]) -> Placed | Unkn
         if told.sequence != first.sequence + row:
             return Unknown(OutcomeUnknownError("its records are in the log at several places"))
     assert isinstance(first, FirstPlaceTold)
-    return Placed(first.dlsn.segment, first.dlsn.entry, Sequence(first.sequence))
+    dlsn = first.dlsn
+    return Placed(dlsn.segment, dlsn.entry, dlsn.slot, Sequence(first.sequence))
 
 
 def _unplaced(error: GeologError) -> Unknown:

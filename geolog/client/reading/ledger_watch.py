@@ -7,6 +7,8 @@ reader's pace. The watch ends when the ledger is closed or its record is gone.
 Rules: PROTOCOL R13.
 """
 
+from collections.abc import Callable
+
 import trio
 
 from geolog.client.reading.scan import PartitionScan
@@ -16,29 +18,35 @@ from topology.errors import GeologError
 
 
 class LedgerWatch:
-    """Watches the record of one segment's ledger; `news` is set while a change is not taken."""
+    """Watches the record of one segment's ledger; keeps the last change until it is taken."""
 
     def __init__(
-        self, scan: PartitionScan, segment: SegmentRecord, changed: trio.Event
+        self,
+        scan: PartitionScan,
+        segment: SegmentRecord,
+        changed: trio.Event,
+        on_news: Callable[[], None],
     ) -> None:
-        """`changed` is set once the record differs from the one that the reader has."""
+        """`changed` is set once the record differs from the one that the reader has.
+
+        on_news() is called when there is something to take.
+        """
         self._scan = scan
         self._segment = segment
         self._changed = changed
+        self._on_news = on_news
         self._found: LedgerRecord | GeologError | None = None
-        self.news = trio.Event()
         self.asking = trio.CancelScope()
         """Cancel this to end the watch."""
 
     def __repr__(self) -> str:
-        return f"LedgerWatch({self._segment.ledger}, news={self.news.is_set()})"
+        return f"LedgerWatch({self._segment.ledger}, news={self._found is not None})"
 
     def take_nowait(self) -> LedgerRecord | None:
         """The record if it changed since it was last taken. NoSuchLedgerError."""
         found, self._found = self._found, None
         if found is None:
             return None
-        self.news = trio.Event()
         if isinstance(found, GeologError):
             raise found
         return found
@@ -73,4 +81,4 @@ class LedgerWatch:
 
     def _tell(self, found: LedgerRecord | GeologError) -> None:
         self._found = found
-        self.news.set()
+        self._on_news()

@@ -23,6 +23,8 @@ class PartitionRange:
     name: PartitionName
     begin: Begin
     until: Until
+    origin: str | None = None
+    """The home whose mirror is read; None if the home is."""
     is_begun: bool = False
     is_over: bool = False
     """Whether the range has been read to its end."""
@@ -30,6 +32,11 @@ class PartitionRange:
     """Cancels the task that reads ahead."""
     held: Gap | None = None
     """A gap that may lie before the start; the next record decides."""
+    _stream: str = attrs.field(init=False)
+
+    @_stream.default
+    def _name_of_stream(self) -> str:
+        return str(self.name.stream)
 
     def gap_of(self, trimmed: TrimmedRun) -> Gap | None:
         """The trimmed part of the range, if any. The range then begins after it.
@@ -83,7 +90,7 @@ class PartitionRange:
             if self.is_over:
                 break
             batch = RecordBatch(
-                stream=str(self.name.stream),
+                stream=self._stream,
                 partition=self.name.number,
                 epoch=header.home_epoch,
                 segment=segment.segment,
@@ -92,8 +99,10 @@ class PartitionRange:
                 first_sequence=header.first_sequence + slot,
                 timestamp_us=header.append_time_us,
                 served_region=fetched.served_by.location.region,
-                batch=fetched.decoded.open(index),
+                batch=fetched.decoded.opened(index),
                 end_row=line.record_count,
+                hedged=fetched.is_hedged,
+                origin=self.origin,
             )
             slot += line.record_count
             found += self._decided(batch)
@@ -133,4 +142,6 @@ class PartitionRange:
             first = max(first, row_of_transaction(batch, begin.transaction_id))
         end = self.until.end_row(batch)
         self.is_over = self.is_over or end < batch.end_row
+        if not first and end == batch.end_row:
+            return batch
         return attrs.evolve(batch, first_row=min(first, end), end_row=end)

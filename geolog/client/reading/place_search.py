@@ -2,6 +2,8 @@
 
 It searches the records of the segments first, then the headers of entries, both by bisection;
 it never scans.
+
+Rules: PROTOCOL H10.
 """
 
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from geolog.client.reading.bounds import (
 from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until
 from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.protocol.entry_numbering import SEGMENT_BEGIN
 from geolog.protocol.ids import DLSN, EntryId, SegmentEntry
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import SegmentRecord
@@ -57,7 +60,7 @@ class PlaceSearch:
         match start:
             case Latest():
                 assert end is not None
-                return Begin(end.segment, end.entry, end.sequence)
+                return Begin(end.segment, end.entry, end.sequence, row=end.row)
             case LastRecords(count):
                 assert end is not None
                 return await self.at_sequence(
@@ -89,15 +92,28 @@ class PlaceSearch:
         first = await self._scan.next_segment(1)
         if first is not None and await self._is_before(dlsn, first):
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
-        return Begin(dlsn.segment, SegmentEntry(dlsn.entry), trim, slot=dlsn.slot)
+        entry = SegmentEntry(dlsn.entry)
+        begin = Begin(dlsn.segment, entry, trim, slot=dlsn.slot)
+        return await self._in_mirror(begin) if self._scan.name.mirror else begin
+
+    async def _in_mirror(self, begin: Begin) -> Begin:
+        """The place of a DLSN in a mirror, which may have several rows of its segment."""
+        place = begin.segment, begin.entry
+        row = await self._scan.last_segment(lambda one: (one.segment, one.first_entry) <= place)
+        if row is None:
+            return attrs.evolve(begin, row=1)
+        if row.segment == begin.segment:
+            return attrs.evolve(begin, row=row.row)
+        return attrs.evolve(begin, entry=SEGMENT_BEGIN, row=row.row_number + 1)
 
     async def _is_before(self, dlsn: DLSN, first: int) -> bool:
         """Whether the place lies before the entries of the first listed segment's ledger."""
-        if dlsn.segment != first:
-            return dlsn.segment < first
         segment = await self._scan.segment(first)
-        entry = SegmentEntry(dlsn.entry)
-        return segment is not None and segment.numbering.is_in_earlier(entry)
+        if segment is None:
+            return not self._scan.name.mirror and dlsn.segment < first
+        if dlsn.segment != segment.segment:
+            return dlsn.segment < segment.segment
+        return segment.numbering.is_in_earlier(SegmentEntry(dlsn.entry))
 
     async def until(self, stop: Bound | None, end: PartitionEnd | None) -> Until:
         """Turn the bound at which to stop into the limits that records are compared with."""
@@ -147,16 +163,16 @@ class PlaceSearch:
         if segment is None:
             return Begin(sequence=sequence)
         if segment.first_sequence == sequence:
-            return Begin(segment.segment, segment.numbering.first, sequence)
+            return Begin(segment.segment, segment.numbering.first, sequence, row=segment.row)
         entry = await self._search(segment, lambda one: one.header.first_sequence <= sequence)
-        return Begin(segment.segment, entry, sequence)
+        return Begin(segment.segment, entry, sequence, row=segment.row)
 
     async def _at_time(self, time_us: int) -> Begin:
         segment = await self._scan.last_segment(lambda one: one.append_time_us_before < time_us)
         if segment is None:
             return Begin(time_us=time_us)
         entry = await self._search(segment, lambda one: one.header.append_time_us < time_us)
-        return Begin(segment.segment, entry, time_us=time_us)
+        return Begin(segment.segment, entry, time_us=time_us, row=segment.row)
 
     async def _at_transaction(self, transaction_id: int) -> Begin:
         def is_before(highest: int | None) -> bool:
@@ -168,7 +184,7 @@ class PlaceSearch:
         if segment is None:
             return Begin(transaction_id=transaction_id)
         entry = await self._search_transaction(segment, transaction_id)
-        return Begin(segment.segment, entry, transaction_id=transaction_id)
+        return Begin(segment.segment, entry, transaction_id=transaction_id, row=segment.row)
 
     async def _search(
         self, segment: SegmentRecord, holds: Callable[[Entry], bool]

@@ -48,16 +48,16 @@ from geolog.wire.session.paths import ReadPath
 from geolog.wire.session.told_errors import error_of
 from topology.errors import DamagedBytesError, GeologError, UnavailableError
 
-_AHEAD_RECORDS = 256
+AHEAD_RECORDS = 256
 """Records of each partition that the application has not taken yet."""
 
-_CREDIT_RECORDS = _AHEAD_RECORDS // 2
+_CREDIT_RECORDS = AHEAD_RECORDS // 2
 """Credit is granted for so many records at once."""
 
 _FAILED_MAX = 8
 """Proxies to ask last, because they have failed just now."""
 
-_ANSWER_S = 15.0
+ANSWER_S = 15.0
 """How long a proxy may take to answer the first time."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -104,7 +104,7 @@ async def open_proxied_reader(
     check_one_partition(str(stream), len(numbers), start)
     check_one_partition(str(stream), len(numbers), stop)
     check_order(start, stop)
-    send, receive = trio.open_memory_channel[Received](_AHEAD_RECORDS)
+    send, receive = trio.open_memory_channel[Received](AHEAD_RECORDS)
     async with open_background() as nursery, send:
         for number in numbers:
             path = ReadPath(
@@ -113,9 +113,9 @@ async def open_proxied_reader(
                 start=bound_text(start),
                 stop=None if stop is None else bound_text(stop),
                 is_following=is_following,
-                credit=_AHEAD_RECORDS,
+                credit=AHEAD_RECORDS,
             )
-            one = _PartitionRead(path, stop, routes, transport, rng, send.clone())
+            one = ProxiedRead(path, stop, routes, transport, rng, send.clone())
             nursery.start_soon(one.run, name=f"read of {stream}#{number} through a proxy")
         send.close()
         reader = Reader(what, _Arrivals(receive))
@@ -126,8 +126,8 @@ async def open_proxied_reader(
 
 
 @attrs.define(eq=False)
-class _PartitionRead:
-    """The read of one partition."""
+class ProxiedRead:
+    """A read of one partition; `ProxiedCursorRead` is one by a cursor."""
 
     path: ReadPath
     stop: Bound | None
@@ -195,10 +195,10 @@ class _PartitionRead:
                 raise UnavailableError(f"proxy {address} ended the read: {error}") from error
 
     async def _take_all(self, socket: MessageSocket) -> bool:
-        with trio.move_on_after(_ANSWER_S) as scope:
+        with trio.move_on_after(ANSWER_S) as scope:
             message = read_document(await socket.receive())
         if scope.cancelled_caught:
-            raise UnavailableError(f"a proxy did not answer within {_ANSWER_S:g} s")
+            raise UnavailableError(f"a proxy did not answer within {ANSWER_S:g} s")
         taken_count = 0
         while True:
             match message.get("type"):
@@ -208,17 +208,28 @@ class _PartitionRead:
                 case "gap":
                     await self._take(_gap_of(message))
                 case "end":
+                    await self._end(socket)
                     return True
-                case "error":
-                    raise _error_of(message)
+                case "error" if "id" not in message:
+                    raise self._error_of(message)
                 case "goaway":
                     raise UnavailableError("the proxy is going away")
-                case _:  # The hello, and what later proxies may add.
-                    pass
+                case _:  # The hello, answers to commits, and what later proxies may add.
+                    self._take_answer(message)
             if taken_count == _CREDIT_RECORDS:
                 await socket.send(credit_frame(taken_count))
                 taken_count = 0
             message = read_document(await socket.receive())
+
+    async def _end(self, socket: MessageSocket) -> None:
+        """The range ended."""
+
+    def _error_of(self, message: Document) -> GeologError:
+        """The error that a message tells."""
+        return error_told(message)
+
+    def _take_answer(self, message: Document) -> None:
+        """Neither a part of the range nor its end."""
 
     async def _take(self, run: RecordBatch | Gap) -> None:
         """Hand it to the reader, and remember where to go on."""
@@ -269,6 +280,8 @@ def _record_of(message: Document) -> RecordBatch:
         served_region=fields.text("served_region"),
         batch=open_batch(sealed.data),
         end_row=1,
+        hedged=message.get("hedged") is True,
+        origin=None if message.get("origin") is None else fields.text("origin"),
     )
 
 
@@ -284,7 +297,8 @@ def _gap_of(message: Document) -> Gap:
     )
 
 
-def _error_of(message: Document) -> GeologError:
+def error_told(message: Document) -> GeologError:
+    """The error that a proxy's message tells."""
     fields = _Fields(message)
     return error_of(ToldError(code=fields.number("code"), error=fields.text("error")))
 

@@ -23,6 +23,13 @@ class Begin:
     slot: int = 0
     trimmed_from: int | None = None
     """The sequence requested by the caller, if the partition now begins after it."""
+    row: int | None = None
+    """Number of the segment's row in a mirror's list; None at home."""
+
+    @property
+    def row_number(self) -> int:
+        """Number of the place's row in the list of segments."""
+        return self.segment if self.row is None else self.row
 
 
 @attrs.frozen

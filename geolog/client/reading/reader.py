@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 import attrs
 
 from geolog.client.reading.record import Gap, Record, RecordBatch
-from topology.errors import ClosedError, GeologError, TrimmedError
+from topology.errors import ClosedError, GeologError, InvalidArgumentError, TrimmedError
 
 T = TypeVar("T")
 
@@ -67,6 +67,42 @@ class Reader:
         """Iterate over batches, and a Gap wherever records were trimmed."""
         return Items(self._next_run)
 
+    def runs_ahead(self) -> "Items[RecordBatch | Gap]":
+        """As `runs`, for a queue that tells by `on_taken` what the application has taken."""
+        return self.runs()
+
+    def on_taken(self, run: RecordBatch | Gap, sequence: int | None) -> None:
+        """The application has taken a run, up to this sequence; None if nothing of it."""
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that a reader with a cursor reads now; none if it is a spare."""
+        raise no_cursor()
+
+    async def commit(self) -> None:
+        """Commit all that was taken to the cursor; return when it is stored.
+
+        A partition's position is stored at most once a second, so this may take that long.
+        CursorLostError if some of it will not be stored, because another reader has the cursor
+        or the partition, or because its position was set. All the rest is stored then.
+        """
+        raise no_cursor()
+
+    def commit_nowait(self) -> None:
+        """Commit all that was taken to the cursor, within about a second."""
+        raise no_cursor()
+
+    def commit_through(self, partition: int, sequence: int) -> int | None:  # noqa: ARG002 - for `CursorReader`.
+        """Commit a partition's records up to this one, if its current hold has taken them.
+
+        The hold; None if it has not.
+        """
+        raise no_cursor()
+
+    async def wait_stored(self, partition: int, hold: int) -> None:  # noqa: ARG002 - Likewise.
+        """Wait until what is done in this hold of a partition is stored. CursorLostError."""
+        raise no_cursor()
+
     async def _next_item(self) -> Record | Gap:
         record = next(self._records, None)
         while record is None:
@@ -94,6 +130,11 @@ class Reader:
         except GeologError as error:
             self._failure = error
             raise
+
+
+def no_cursor() -> InvalidArgumentError:
+    """The error for a commit of a reader without a cursor."""
+    return InvalidArgumentError("this reader has no cursor: open it with cursor='NAME'")
 
 
 @attrs.frozen

@@ -18,6 +18,7 @@ from geolog.ledger.ledger_metadata import (
     VersionedLedger,
 )
 from geolog.ledger.reading.ledger_reader import FetchedEntry, LedgerReader
+from geolog.ledger.reading.ledger_tail import LedgerTails
 from geolog.partition.tail import TailFinder
 from geolog.protocol.asking_pace import AskingPace
 from geolog.protocol.ids import NO_ENTRY, EntryId
@@ -50,12 +51,6 @@ class ReaderConfig:
     ahead_chunks: int = 2
     """Chunks of entries to read ahead of the application."""
 
-    follow_poll_s: float = 0.02
-    """Pause of a following reader after a replica that does not let it wait for more."""
-
-    follow_ask_all_s: float = 0.5
-    """Wait this long at the nearest replica before asking all; it may not hear of more."""
-
     retry_delay_s: float = 0.2
     """Pause before asking metadata again when it did not answer."""
 
@@ -71,17 +66,22 @@ class PartitionScan:
         name: PartitionName,
         *,
         home_epoch: int,
+        origin: str | None = None,
         partitions: PartitionMetadata,
         ledgers: LedgerMetadata,
         reader: LedgerReader,
+        tails: LedgerTails,
         tail: TailFinder,
         check_life: Callable[[], Awaitable[None]],
         config: ReaderConfig,
         rng: random.Random,
     ) -> None:
+        """origin: the home, if `name` is its mirror."""
         self.name = name
+        self.origin = origin
         self.home_epoch = home_epoch
         self.reader = reader
+        self.tails = tails
         self.config = config
         self.segments = SegmentList(name, partitions)
         self._partitions = partitions
@@ -234,7 +234,7 @@ class PartitionScan:
         self, segment: SegmentRecord, ledger: LedgerRecord, end: PartitionEnd | None
     ) -> EntryId:
         """The last entry of the segment that may be shown, as far as known without asking."""
-        if end is not None and end.segment == segment.segment:
+        if end is not None and end.row_number == segment.row_number:
             return EntryId(segment.numbering.in_ledger(end.entry) - 1)
         if segment.last_entry is not None:
             return segment.last_entry

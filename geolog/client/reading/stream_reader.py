@@ -47,12 +47,22 @@ class ReadAhead:
         self._entries: deque[tuple[PartitionRange, SegmentRecord, FetchedEntry]] = deque()
         # Of one entry only: unpacked batches are large.
         self._batches: deque[RecordBatch | Gap] = deque()
-        self._holding: deque[PartitionRange] = deque()
+        self._holding: list[PartitionRange] = []
 
     def close(self) -> None:
         """Drop what was read ahead."""
         self._entries.clear()
         self._batches.clear()
+
+    def drop(self, wanted: PartitionRange) -> None:
+        """Drop what was read ahead of one partition: nothing more of this range comes."""
+        wanted.reading.cancel(reason="the range is no longer wanted")
+        wanted.is_over = True
+        wanted.held = None
+        for _ in range(len(self._batches)):
+            batch = self._batches.popleft()
+            if batch.partition != wanted.name.number:
+                self._batches.append(batch)
 
     async def next_run(self) -> RecordBatch | Gap:
         """The next run of records, or the next gap. StopAsyncIteration at the end."""
@@ -122,7 +132,7 @@ async def open_stream_reader(
     while len(found) < len(scans):
         found += await all_of(
             [
-                partial(_found_range, scan, start, stop, is_following)
+                partial(found_range, scan, start, stop, is_following)
                 for scan in scans[len(found) :]
             ]
         )
@@ -134,7 +144,7 @@ async def open_stream_reader(
     async with open_background() as nursery, send:
         for scan, (wanted, end) in zip(scans, found, strict=True):
             nursery.start_soon(
-                _read_wanted, scan, wanted, end, send.clone(), name=f"read ahead of {scan.name}"
+                read_wanted, scan, wanted, end, send.clone(), name=f"read ahead of {scan.name}"
             )
         send.close()
         reader = Reader(what, ReadAhead(receive))
@@ -153,7 +163,16 @@ def check_one_partition(what: str, count: int, bound: Bound | None) -> None:
         )
 
 
-async def _found_range(
+def check_count(stream: str, partitions_count: int, readers_count: int) -> None:
+    """InvalidArgumentError unless so many readers can divide the partitions."""
+    if not 1 <= readers_count <= partitions_count:
+        raise InvalidArgumentError(
+            f"{stream} cannot be divided among {readers_count} readers: give count=1 to"
+            f" count={partitions_count}, the number of its partitions to read"
+        )
+
+
+async def found_range(
     scan: PartitionScan,
     start: Bound,
     stop: Bound | None,
@@ -172,7 +191,7 @@ async def _found_range(
     begin = await search.locate(start, end)
     until = await search.until(stop, end)
     _check_located(start, begin, stop, until)
-    return PartitionRange(scan.name, begin, until), end
+    return PartitionRange(scan.name, begin, until, scan.origin), end
 
 
 def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) -> None:
@@ -202,7 +221,7 @@ def _check_located(start: Bound, begin: Begin, stop: Bound | None, until: Until)
         raise wrong_order(start, stop)
 
 
-async def _read_wanted(
+async def read_wanted(
     scan: PartitionScan,
     wanted: PartitionRange,
     end: PartitionEnd | None,
@@ -219,6 +238,15 @@ async def _read_ahead(
     end: PartitionEnd | None,
     send: trio.MemorySendChannel[Received],
 ) -> None:
+    def deliver(chunk: Chunk) -> bool:
+        if wanted.until.is_past(chunk.entries[-1].decoded.header):
+            return False
+        try:
+            send.send_nowait((wanted, chunk))
+        except trio.WouldBlock:
+            return False
+        return True
+
     async with send:
         try:
             begin = wanted.begin
@@ -226,7 +254,7 @@ async def _read_ahead(
                 await send.send((wanted, TrimmedRun(begin.trimmed_from, begin.sequence)))
             if wanted.until.is_before(begin):
                 return
-            async with open_walk(scan, begin, end) as walk:
+            async with open_walk(scan, begin, end, deliver=deliver) as walk:
                 while (found := await walk.next_chunk()) is not None:
                     await send.send((wanted, found))
                     if isinstance(found, Chunk) and wanted.until.is_past(

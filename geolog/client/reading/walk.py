@@ -11,11 +11,10 @@ not come. `LedgerWatch` reports changes of an open ledger.
 A segment may be trimmed at any moment. The walk then goes on where the partition begins, and
 reports the gap.
 
-Rules: PROTOCOL R1, R7, R10, R11 and R16.
+Rules: PROTOCOL H10, R1, R7, R10, R11 and R16.
 """
 
-import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import attrs
@@ -27,8 +26,9 @@ from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.read_range import Begin
 from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
-from geolog.ledger.reading.ledger_reader import FetchedEntry, Followed
+from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.ledger.reading.ledger_stream import LedgerStream
+from geolog.ledger.reading.ledger_tail import LedgerTail
 from geolog.protocol.entry_numbering import SEGMENT_BEGIN
 from geolog.protocol.ids import NO_ENTRY, EntryId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
@@ -62,11 +62,19 @@ class TrimmedRun:
 
 @asynccontextmanager
 async def open_walk(
-    scan: PartitionScan, begin: Begin, end: PartitionEnd | None
+    scan: PartitionScan,
+    begin: Begin,
+    end: PartitionEnd | None,
+    *,
+    deliver: Callable[[Chunk], bool] = lambda _chunk: False,
 ) -> AsyncIterator["PartitionWalk"]:
-    """Open a walk from `begin` up to `end`, or for ever; no task outlives the block."""
+    """Open a walk from `begin` up to `end`, or for ever; no task outlives the block.
+
+    deliver(chunk): take the next entries while a call of `next_chunk` waits at the tail, and go
+    on waiting; False to get them from that call.
+    """
     async with open_background() as nursery:
-        walk = PartitionWalk(scan, begin, end, nursery)
+        walk = PartitionWalk(scan, begin, end, nursery, deliver)
         try:
             yield walk
         finally:
@@ -86,12 +94,13 @@ class PartitionWalk:
         begin: Begin,
         end: PartitionEnd | None,
         nursery: trio.Nursery,
+        deliver: Callable[[Chunk], bool],
     ) -> None:
         self._scan = scan
         self._nursery = nursery
         self._config = scan.config
         self._end = end
-        self._segment = max(1, begin.segment)
+        self._segment = max(1, begin.row_number)  # By its number in the list.
         self._entry = begin.entry
         self._sequence: int | None = None
         self._least_sequence = begin.sequence  # The range begins here.
@@ -100,7 +109,12 @@ class PartitionWalk:
         self._readable = NO_ENTRY  # By the ledger's own numbers.
         self._stream: LedgerStream | None = None
         self._is_sealed = False  # And read to its end.
-        self._asked_all_s = -math.inf
+        self._deliver = deliver
+        self._tail: LedgerTail | None = None  # Of the watched ledger.
+        self._followed: SegmentRecord | None = None  # The segment of the tail.
+        self._awake = trio.Event()  # Set when the walk has to do something at the tail.
+        self._undelivered: Chunk | None = None
+        self._failure: DamagedBytesError | None = None
 
     def __repr__(self) -> str:
         return f"PartitionWalk({self._scan.name}, at entry {self._entry} of {self._segment})"
@@ -108,6 +122,7 @@ class PartitionWalk:
     def close(self) -> None:
         """Stop reading."""
         self._close_stream()
+        self._leave_tail()
 
     async def next_chunk(self) -> Chunk | TrimmedRun | None:
         """The next entries, in order; None at the end.
@@ -139,14 +154,13 @@ class PartitionWalk:
         if self._is_over(segment, ledger):
             self._segment, self._entry = self._segment + 1, SEGMENT_BEGIN
             return None
-        entries = await self._follow(ledger, entry)
-        return self._checked(segment, entries) if entries else None
+        return await self._follow(segment, ledger, entry)
 
     def _is_at_end(self) -> bool:
         end = self._end
         if self._is_sealed:
             return True
-        return end is not None and (self._segment, self._entry) >= (end.segment, end.entry)
+        return end is not None and (self._segment, self._entry) >= (end.row_number, end.entry)
 
     def _is_over(self, segment: SegmentRecord, ledger: LedgerRecord) -> bool:
         """Whether the segment has no more entries."""
@@ -163,7 +177,8 @@ class PartitionWalk:
             self._ledger = (await self._scan.ledger_of(segment, changed=changed)).record
             self._watch_ledger(segment, changed)
             self._readable = EntryId(segment.numbering.in_ledger(self._entry) - 1)
-        has_successor = self._end is not None and segment.segment < self._end.segment
+        end = self._end
+        has_successor = end is not None and segment.row_number < end.row_number
         if has_successor and self._ledger.state is not LedgerState.CLOSED:
             self._ledger = await self._scan.closed_ledger_of(segment)
         return self._ledger
@@ -230,46 +245,51 @@ class PartitionWalk:
 
     # The tail: after the last entry known to be acknowledged.
 
-    async def _follow(self, ledger: LedgerRecord, first: EntryId) -> list[FetchedEntry]:
-        """Wait at the tail for `first` and more, or for a change of the ledger."""
-        followed = await self._wait_at_tail(ledger, first)
-        if followed is not None:
-            self._readable = EntryId(max(self._readable, followed.lac))
-            if followed.entries:
-                return followed.entries
+    async def _follow(
+        self, segment: SegmentRecord, ledger: LedgerRecord, first: EntryId
+    ) -> Chunk | None:
+        """Wait at the tail for `first` and more, or for a change of the ledger.
+
+        While it waits, entries go to the application without it (`on_entries`).
+        """
         if self._hear_of_ledger():
-            return []
-        now_s = trio.current_time()
-        if first > self._readable:
-            if now_s - self._asked_all_s >= self._config.follow_ask_all_s:
-                self._asked_all_s = now_s
-                lac = await self._scan.reader.lac_anywhere(ledger)
-                self._readable = max(self._readable, lac or self._readable)
-            elif followed is None or followed.is_fenced:
-                await trio.sleep(
-                    self._config.follow_poll_s
-                )  # This replica answers at once: it does not wait for more.
-        return []
-
-    async def _wait_at_tail(self, ledger: LedgerRecord, first: EntryId) -> Followed | None:
-        """Follow the nearest member; None if it failed, or the ledger's record changed."""
-        assert self._watch is not None
-        news = self._watch.news
-        if news.is_set():
             return None
-        followed: Followed | None = None
-        async with trio.open_nursery() as nursery:
+        assert self._tail is not None
+        if first <= self._tail.lac:
+            self._readable = max(self._readable, self._tail.lac)
+            kept = self._tail.kept_from(first)
+            return self._checked(segment, kept) if kept else None
+        self._followed, self._awake = segment, trio.Event()
+        self._tail.wait_nowait(self, ledger, first)
+        try:
+            await self._awake.wait()
+        finally:
+            self._tail.discard(self)
+        if self._failure is not None:
+            raise self._failure
+        chunk, self._undelivered = self._undelivered, None
+        return chunk
 
-            async def end_with_news() -> None:
-                await news.wait()
-                nursery.cancel_scope.cancel()
+    def on_entries(self, entries: list[FetchedEntry]) -> bool:
+        """Deliver the entries; wake the walk if they cannot be delivered. See `TailReader`."""
+        if self._awake.is_set():
+            return False  # For another reason: the walk will ask for them.
+        assert self._followed is not None
+        try:
+            chunk = self._checked(self._followed, entries)
+        except DamagedBytesError as error:
+            self._failure = error
+        else:
+            self._readable = entries[-1].entry
+            if self._deliver(chunk):
+                return True
+            self._undelivered = chunk
+        self._awake.set()
+        return False
 
-            nursery.start_soon(end_with_news)
-            followed = await self._scan.reader.follow(
-                ledger, first, wait_s=self._config.follow_ask_all_s
-            )
-            nursery.cancel_scope.cancel()
-        return followed
+    def on_passed(self) -> None:
+        """Wake the walk, to read from replicas. See `TailReader`."""
+        self._awake.set()
 
     def _hear_of_ledger(self) -> bool:
         """Take the ledger's changed record, if there is one; return whether there was."""
@@ -286,9 +306,18 @@ class PartitionWalk:
         if self._watch is not None:
             self._watch.asking.cancel(reason="the walk has gone on to another ledger")
             self._watch = None
+        self._leave_tail()
         if changed is not None:
-            self._watch = LedgerWatch(self._scan, segment, changed)
+            self._tail = self._scan.tails.join(segment.ledger)
+            self._watch = LedgerWatch(
+                self._scan, segment, changed, on_news=lambda: self._awake.set()
+            )
             self._nursery.start_soon(self._watch.run, name=f"watch of {segment.ledger}")
+
+    def _leave_tail(self) -> None:
+        if self._tail is not None:
+            self._tail.leave()
+            self._tail = None
 
     # Segments that are gone, or not listed yet.
 
@@ -353,7 +382,7 @@ class PartitionWalk:
 
     async def _go_to_begin_of(self, segment: SegmentRecord) -> TrimmedRun | None:
         """Go to the first entry of the segment's ledger; sequences in between were trimmed."""
-        number = segment.segment
+        number = segment.row_number
         due = self._least_sequence if self._sequence is None else self._sequence
         self._close_stream()
         if segment.first_sequence <= due:
@@ -367,7 +396,7 @@ class PartitionWalk:
                 " were not trimmed, but no segment has them"
             )
         begin = await PlaceSearch(self._scan).at_trim(trim)
-        self._segment, self._entry = max(number, begin.segment), begin.entry
+        self._segment, self._entry = max(number, begin.row_number), begin.entry
         self._sequence, self._least_sequence = None, trim
         self._ledger = None
         return TrimmedRun(due, trim)

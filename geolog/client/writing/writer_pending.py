@@ -150,11 +150,10 @@ class NewRecord(Pending):
                 assert_never(answer)
 
     def _receipt(self, place: Placed | Received) -> Receipt:
-        slot = self.slot
         return Receipt(
             self._terms.partition,
-            DLSN(place.segment, place.entry, slot),
-            place.first_sequence + slot,
+            DLSN(place.segment, place.entry, place.slot + self.slot),
+            place.first_sequence + self.slot,
             self._terms.home_epoch,
             provisional=isinstance(place, Received),
         )

@@ -7,6 +7,7 @@ the first look: a process that places nothing watches nothing.
 """
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import attrs
@@ -24,11 +25,15 @@ from geolog.protocol.ledger_state import Member
 from topology.errors import GeologError
 from topology.location import Location
 from topology.membership import Membership, MembershipConfig, NodeUse
+from topology.own_policy import NONE_KNOWN, OwnPolicies
 from topology.stream_policy import DEFAULT_LOCATION, PlacementPlace
 from topology.switches import PlacementSwitches
 from topology.tree import Weighting
 
 _log = logging.getLogger(__name__)
+
+LOOK_KEPT_S = 60.0
+"""How long readers trust what a look said of a node that is up."""
 
 _RETRY_S = 1.0
 """Pause before watching again after metadata did not answer."""
@@ -68,7 +73,10 @@ class ClusterNodes:
         *,
         live_nodes: Callable[[], Awaitable[list[NodeRecord]]],
         nursery: trio.Nursery,
+        own_policies: OwnPolicies = NONE_KNOWN,
     ) -> None:
+        self.own_policies = own_policies
+        """The placement policies of other packages that this process knows."""
         self._metadata = metadata
         self._cluster = cluster
         self._config = config
@@ -88,6 +96,7 @@ class ClusterNodes:
         # The input of the snapshot; None if nodes have left since.
         self._settled: tuple[list[NodeRecord], Mapping[InstanceId, Location]] | None = None
         self._is_watching = False
+        self._looked_s = -math.inf
         self.switches = PlacementSwitches()
         """The switches as last seen."""
 
@@ -114,6 +123,13 @@ class ClusterNodes:
         found = await self._locations.locate(records)
         return [attrs.evolve(one, location=found[one.instance]) for one in records]
 
+    def use_of(self, instance: InstanceId) -> NodeUse:
+        """A node's use at the last look, if that was lately; else WRITABLE."""
+        if trio.current_time() - self._looked_s > LOOK_KEPT_S:
+            return NodeUse.WRITABLE
+        known = self._members.members.get(instance)
+        return NodeUse.WRITABLE if known is None else known.state
+
     def place(self, region: str | None) -> PlacementPlace:
         """Location of a client in this region, and the current restrictions."""
         config = self._config
@@ -123,12 +139,13 @@ class ClusterNodes:
             if config.weight_by_free_space
             else None,
             forbidden_regions=self.switches.forbidden_regions,
+            own=self.own_policies,
         )
 
     def _observe(
         self, live: list[NodeRecord], locations: Mapping[InstanceId, Location]
     ) -> None:
-        now_s = trio.current_time()
+        now_s = self._looked_s = trio.current_time()
         if self._settled == (live, locations):
             return  # Keep the snapshot, and everything derived from it.
         members, _ = self._members.changed(

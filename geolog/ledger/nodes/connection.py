@@ -3,6 +3,11 @@
 A request may have several answers, one after another. They are kept until the caller takes
 them; their maximum number is part of the request.
 
+Every request gets exactly one last answer. A caller that leaves before it has come cancels the
+request. Its number stays as a tombstone until the last answer, which is dropped like those
+before it; numbers only rise, so it can reach no other caller. A node that answers a number that
+is not open has lost track, and is disconnected.
+
 Adds are numbered as they are sent and answered cumulatively, so an answer costs the same for
 one add as for a thousand. Outcomes go to the sender's `AddSink`, at once and in order, from the
 receiving task: there is no task, timer or channel per add. A message is sent directly by the
@@ -10,7 +15,7 @@ caller if the socket takes it; the sending task sends only the rest. When the co
 every waiting caller gets ConnectionFailedError, and each sink learns once that its adds are
 lost.
 
-Rules: PROTOCOL N15.
+Rules: PROTOCOL N15, N17.
 """
 
 import math
@@ -22,11 +27,14 @@ from typing import Protocol, TypeVar
 import attrs
 import trio
 
+from geolog.ledger.nodes.bell import Bell
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId
 from geolog.protocol.messages import (
     AddRefused,
     AddsReceived,
     AddsSynced,
+    Cancel,
+    Cancellable,
     Hello,
     HelloAnswer,
     Message,
@@ -74,6 +82,18 @@ class AddSink(Protocol):
         ...
 
 
+class AnswerSink(Protocol):
+    """A sender of a standing question. One of these is called, once, unless it is cancelled."""
+
+    def on_answer(self, message: Message) -> None:
+        """The node's answer, which may be a refusal. Called from the receiving task."""
+        ...
+
+    def on_end(self) -> None:
+        """The connection has ended before an answer came."""
+        ...
+
+
 class RoomWaiter(Protocol):
     """A sender that holds adds back until the connection takes more."""
 
@@ -94,8 +114,12 @@ class ConnectionConfig:
     """How long a node may take to accept a connection and identify itself."""
 
     answer_timeout_s: float = 5.0
-    """Close the connection if a request gets no answer for this long, or if adds are in flight
-    and none is answered."""
+    """Close the connection if a request, cancelled or not, gets no answer for this long, or if
+    adds are in flight and none is answered."""
+
+    abandoned_max: int = 8192
+    """Requests that were given up and may still be answered. If there would be more, the node
+    answers too little, and the connection is closed."""
 
 
 class NodeConnection:
@@ -123,14 +147,21 @@ class NodeConnection:
         self._progress_s = -math.inf  # Time of the last answer to adds.
         self._request_last = 0
         self._questions: dict[int, PendingQuestion] = {}
+        self._standing: dict[int, AnswerSink] = {}
+        self._abandoned: dict[int, _Tombstone] = {}
         self._broken: ConnectionFailedError | None = None
         self._ended = trio.Event()
+        self.unwanted_count = 0
+        """Answers that came although their requests were given up."""
         self.node: HelloAnswer | None = None
+        self.greeting_s = math.nan
+        """How long the node took to say hello: a round trip."""
 
     def __repr__(self) -> str:
         return (
             f"NodeConnection({self._peer}, {len(self._adds)} adds and {len(self._questions)}"
-            f" questions open, {self._unsent_bytes} bytes unsent)"
+            f" questions open, {len(self._abandoned)} abandoned, {self._unsent_bytes} bytes"
+            " unsent)"
         )
 
     @property
@@ -219,24 +250,64 @@ class NodeConnection:
 
     @contextmanager
     def asking(
-        self, make: Callable[[int], Message], *, answers_max: int = 1
+        self,
+        make: Callable[[int], Message],
+        *,
+        answers_max: int = 1,
+        bell: Bell | None = None,
     ) -> Iterator["PendingQuestion"]:
         """Send the request that `make` builds from a request number, and keep its answers.
 
         There may be at most `answers_max` answers: a node that sends more is disconnected.
-        Answers that come after the block are dropped. ConnectionFailedError if the connection
-        has ended.
+        A block that ends before the last answer cancels a read, follow or probe; answers that
+        still come are dropped. ConnectionFailedError if the connection has ended.
         """
         if self._broken is not None:
             raise self._broken
         self._request_last += 1
         request = self._request_last
-        question = self._questions[request] = PendingQuestion(self, answers_max)
+        message = make(request)
+        buffers = encode(message)
+        question = self._questions[request] = PendingQuestion(self, answers_max, bell)
         try:
-            self._send_nowait(encode(make(request)))
+            self._send_nowait(buffers)
             yield question
         finally:
-            self._questions.pop(request, None)
+            del self._questions[request]
+            if not question.is_answered:
+                self._abandon(request, message, question)
+
+    def ask_nowait(
+        self, make: Callable[[int], Message], sink: AnswerSink
+    ) -> "StandingQuestion | None":
+        """Send a request that may stay unanswered for long; its one answer goes to `sink`.
+
+        None if the connection has ended before. If it ends in this call, `sink` is told.
+        """
+        if self._broken is not None:
+            return None
+        self._request_last += 1
+        request = self._request_last
+        self._standing[request] = sink
+        self._send_nowait(encode(make(request)))
+        return StandingQuestion(self, request)
+
+    def cancel_nowait(self, request: int) -> None:
+        """Drop a standing question; nothing happens if it was answered."""
+        if self._standing.pop(request, None) is not None:
+            self._bury(request, 1)
+            self._send_nowait(encode(Cancel(request)))
+
+    def _abandon(self, request: int, message: Message, question: "PendingQuestion") -> None:
+        self._bury(request, question.answers_left)
+        if question.is_to_be_cancelled and isinstance(message, Cancellable):
+            self._send_nowait(encode(Cancel(request)))
+
+    def _bury(self, request: int, answers_left: int) -> None:
+        if len(self._abandoned) >= self._config.abandoned_max:
+            self.break_off(f"{len(self._abandoned)} abandoned requests are unanswered")
+            return
+        self._abandoned[request] = _Tombstone(answers_left, trio.current_time())
 
     def ended_why(self) -> ConnectionFailedError:
         """The error for callers that wait on an ended connection."""
@@ -250,7 +321,19 @@ class NodeConnection:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits on the connection."""
-        return not (self._questions or self._adds or self._sinks or self._unsent)
+        return not (
+            self._questions
+            or self._standing
+            or self._abandoned
+            or self._adds
+            or self._sinks
+            or self._unsent
+        )
+
+    @property
+    def abandoned_count(self) -> int:
+        """Number of requests that were given up and not answered yet."""
+        return len(self._abandoned)
 
     def break_off(self, why: str) -> None:
         """End the connection now, and notify everything that waits on it."""
@@ -263,19 +346,27 @@ class NodeConnection:
         self._unsent.clear()
         for question in self._questions.values():
             question.end()
+        standing, self._standing = self._standing, {}
+        self._abandoned.clear()
         self._adds.clear()
         self._room_waiters.clear()
         sinks, self._sinks = self._sinks, {}
         for sink, slot in sinks:
             sink.on_slot_lost(slot)
+        for waiting in standing.values():
+            waiting.on_end()
 
     def oldest_open_s(self) -> float | None:
-        """When the longest-waiting request, or all adds, began to wait; by trio's clock."""
+        """When the longest-waiting request, or all adds, began to wait; by trio's clock.
+
+        For an abandoned request, since it was abandoned or last answered.
+        """
         times = [
             question.waiting_since_s
             for question in self._questions.values()
             if not question.is_answered
         ]
+        times += [tombstone.waiting_since_s for tombstone in self._abandoned.values()]
         if self._adds:
             times.append(max(self._adds[0][3], self._progress_s))
         return min(times, default=None)
@@ -321,10 +412,12 @@ class NodeConnection:
 
     async def _greet(self, cluster: str) -> None:
         with trio.move_on_after(self._config.connect_timeout_s) as patience:
+            asked_s = trio.current_time()
             try:
                 self.node = await self.ask(
                     lambda request: Hello(request, PROTOCOL_VERSION, cluster), HelloAnswer
                 )
+                self.greeting_s = trio.current_time() - asked_s
             except GeologError as error:
                 self.break_off(str(error))
         if patience.cancelled_caught:
@@ -385,10 +478,29 @@ class NodeConnection:
             case AddRefused() as refused:
                 self._on_refused(refused)
             case _:
-                request = getattr(message, "request", None)
-                question = self._questions.get(request) if request is not None else None
-                if question is not None:  # Otherwise the caller has gone.
+                request = getattr(message, "request", 0)
+                question = self._questions.get(request)
+                if question is not None:
                     question.take(message)
+                else:
+                    self._on_other_answer(request, message)
+
+    def _on_other_answer(self, request: int, message: Message) -> None:
+        sink = self._standing.pop(request, None)
+        if sink is not None:
+            sink.on_answer(message)
+        else:
+            self._on_unwanted(request, message)
+
+    def _on_unwanted(self, request: int, message: Message) -> None:
+        tombstone = self._abandoned.get(request)
+        if tombstone is None:
+            self.break_off(f"the node answered request {request}, which is not open")
+            return
+        self.unwanted_count += not isinstance(message, Refused)
+        tombstone.take(message)
+        if not tombstone.answers_left:
+            del self._abandoned[request]
 
     def _on_synced(self, through: int) -> None:
         if through >= self._ordinal_first + len(self._adds):
@@ -440,13 +552,19 @@ class NodeConnection:
 
 
 class PendingQuestion:
-    """A request that was sent, with the answers that were received but not taken yet."""
+    """A request that was sent, with the answers that were received but not taken yet.
 
-    def __init__(self, connection: NodeConnection, answers_max: int) -> None:
+    Its bell rings when an answer comes, and when the connection ends.
+    """
+
+    def __init__(
+        self, connection: NodeConnection, answers_max: int, bell: Bell | None = None
+    ) -> None:
         self._connection = connection
-        self._answers_left = answers_max
+        self.answers_left = answers_max
+        """Number of answers that may still come."""
         self._answers: deque[Message] = deque()
-        self._came = trio.Event()
+        self.bell = bell or Bell()
         self.waiting_since_s = trio.current_time()
         """Time of the request, or of its last answer."""
         self.asked_s = self.waiting_since_s
@@ -454,11 +572,20 @@ class PendingQuestion:
         """Time of the first answer."""
         self.answers_count = 0
         """Number of answers so far."""
+        self.taken_count = 0
+        """Number of answers that the caller took."""
+        self.is_to_be_cancelled = True
+        """Whether the node is told if the caller leaves before the last answer."""
 
     @property
     def is_answered(self) -> bool:
         """Whether no further answer is expected."""
-        return self._answers_left == 0
+        return self.answers_left == 0
+
+    @property
+    def is_received(self) -> bool:
+        """Whether the last answer has come, over a connection that is still up."""
+        return self.is_answered and not self._connection.is_broken
 
     async def answer(self, kind: type[A]) -> A:
         """Wait for the next answer, and take it.
@@ -466,12 +593,18 @@ class PendingQuestion:
         ConnectionFailedError if the connection ends first; FencedError or NodeRefusedError if
         the node refuses.
         """
-        while not self._answers:
+        while (answer := self.answer_nowait(kind)) is None:
+            await self.bell.wait()
+        return answer
+
+    def answer_nowait(self, kind: type[A]) -> A | None:
+        """Take the next answer; None if it has not come. Raises what `answer` raises."""
+        if not self._answers:
             if self._connection.is_broken:
                 raise self._connection.ended_why()
-            await self._came.wait()
-            self._came = trio.Event()
+            return None
         answer = self._answers.popleft()
+        self.taken_count += 1
         if isinstance(answer, kind):
             return answer
         if isinstance(answer, Refused):
@@ -481,22 +614,52 @@ class PendingQuestion:
 
     def take(self, message: Message) -> None:
         """Keep an answer that has come."""
-        if not self._answers_left:
+        if not self.answers_left:
             self._connection.break_off("the node sent more answers than requested")
             return
-        is_last = isinstance(message, Refused) or getattr(message, "is_last", True)
-        self._answers_left = 0 if is_last else self._answers_left - 1
+        self.answers_left = _left_after(message, self.answers_left)
         self._answers.append(message)
         self.waiting_since_s = trio.current_time()
         if not self.answers_count:
             self.first_answer_s = self.waiting_since_s
         self.answers_count += 1
-        self._came.set()
+        self.bell.ring()
 
     def end(self) -> None:
         """The connection ended: received answers can still be taken, no more will come."""
-        self._answers_left = 0
-        self._came.set()
+        self.answers_left = 0
+        self.bell.ring()
+
+
+@attrs.frozen(eq=False)
+class StandingQuestion:
+    """A request that waits at the node, for as long as the node lets it."""
+
+    _connection: NodeConnection
+    _request: int
+
+    def cancel(self) -> None:
+        """Want no answer any more."""
+        self._connection.cancel_nowait(self._request)
+
+
+@attrs.define
+class _Tombstone:
+    """The rest of a request that was given up: how many answers may still come."""
+
+    answers_left: int
+    waiting_since_s: float
+
+    def take(self, message: Message) -> None:
+        """Count an answer, and drop it."""
+        self.answers_left = _left_after(message, self.answers_left)
+        self.waiting_since_s = trio.current_time()
+
+
+def _left_after(message: Message, answers_left: int) -> int:
+    """How many answers may follow this one."""
+    is_last = isinstance(message, Refused) or getattr(message, "is_last", True)
+    return 0 if is_last else answers_left - 1
 
 
 def _after(buffers: list[bytes | memoryview], sent_bytes: int) -> list[bytes | memoryview]:

@@ -13,7 +13,7 @@ Rules: PROTOCOL D3 and N14.
 import enum
 import logging
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from geolog.background import open_background
+from geolog.ledger.nodes.bell import Bell
 from geolog.ledger.nodes.cluster_nodes import ClusterNodes
 from geolog.ledger.nodes.connection import ConnectionConfig, NodeConnection
 from geolog.ledger.nodes.placement_config import PlacementConfig
@@ -28,7 +29,10 @@ from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.seam import Metadata
 from geolog.protocol.ids import InstanceId
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
-from topology.errors import GeologError, UnavailableError
+from topology.errors import GeologError, InvalidArgumentError, UnavailableError
+from topology.location import Location
+from topology.own_policy import NONE_KNOWN, OwnPolicies
+from topology.region_round_trips import RegionRoundTrips
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +112,7 @@ class NodeLink:
         self._users: dict[LinkUser, None] = {}
         self._wanted = trio.Event()
         self._waiting_count = 0
+        self._bells: dict[Bell, None] = {}
         self._changed = trio.Event()
         self._wanted_s = trio.current_time()
         self.is_resting = False
@@ -145,6 +150,24 @@ class NodeLink:
         finally:
             self._waiting_count -= 1
 
+    def connection_nowait(self, bell: Bell) -> NodeConnection | None:
+        """The connection; None while an attempt is under way, whose end will ring the bell.
+
+        ConnectionFailedError while the link pauses after a failure. A caller that does not wait
+        any longer calls `forget`.
+        """
+        if self.is_resting:
+            raise ConnectionFailedError(self.why_down)
+        self._wanted_s = trio.current_time()
+        if self.connection is None:
+            self._bells[bell] = None
+            self._wanted.set()
+        return self.connection
+
+    def forget(self, bell: Bell) -> None:
+        """Do not ring this bell."""
+        self._bells.pop(bell, None)
+
     def give_up_if_idle(self) -> None:
         """Close the connection if it has been unused for a while."""
         connection = self.connection
@@ -156,12 +179,15 @@ class NodeLink:
     def _announce(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+        bells, self._bells = self._bells, {}
+        for bell in bells:
+            bell.ring()
 
     async def run(self) -> None:
         """Keep the link up while it is wanted; never returns."""
         delay_s = self._pool.config.retry_delay_s_min
         while True:
-            if not self._users and not self._waiting_count:
+            if not self._users and not self._waiting_count and not self._bells:
                 self._wanted = trio.Event()
                 await self._wanted.wait()
             was_up = await self._connect_once()
@@ -191,6 +217,7 @@ class NodeLink:
                 )
                 return
             was_up = True
+            self._pool.note_greeting(connection)
             self.connection = connection
             self._announce()
             for user in list(self._users):
@@ -227,6 +254,7 @@ class NodePool:
         rng: random.Random,
         config: PoolConfig,
         nursery: trio.Nursery,
+        own_policies: OwnPolicies = NONE_KNOWN,
     ) -> None:
         self.transport = transport
         self.cluster = cluster
@@ -238,12 +266,15 @@ class NodePool:
         self._addresses: dict[InstanceId, Address] = {}
         self._idle_writers: dict[LacPusher, None] = {}
         self._has_idle_writers = trio.Event()
+        self.round_trips = RegionRoundTrips()
+        """Round trips to regions, by greetings of nodes and by probes."""
         self.nodes = ClusterNodes(
             metadata,
             cluster,
             config.placement,
             live_nodes=self.live_nodes,
             nursery=nursery,
+            own_policies=own_policies,
         )
 
     def link(self, instance: InstanceId, use: LinkUse = LinkUse.WRITING) -> NodeLink:
@@ -254,9 +285,22 @@ class NodePool:
             self._nursery.start_soon(link.run, name=f"link to {instance} for {use.value}")
         return link
 
+    def start_soon(self, run: Callable[[], Awaitable[None]], *, name: str) -> None:
+        """Run this in a task of the pool, which is cancelled when the pool closes."""
+        self._nursery.start_soon(run, name=name)
+
     def links(self) -> list[NodeLink]:
         """All links created so far."""
         return list(self._links.values())
+
+    def note_greeting(self, connection: NodeConnection) -> None:
+        """A node said hello: a round trip to its region."""
+        assert connection.node is not None
+        try:
+            location = Location.parse(connection.node.location)
+        except InvalidArgumentError:
+            return  # Only a node of an unknown release names such a place.
+        self.round_trips.note(location.region, connection.greeting_s, trio.current_time())
 
     def unreachable(self) -> list[InstanceId]:
         """Instances that this process failed to reach, whatever metadata says."""
@@ -330,8 +374,9 @@ async def open_node_pool(
     cluster: str,
     rng: random.Random,
     config: PoolConfig | None = None,
+    own_policies: OwnPolicies = NONE_KNOWN,
 ) -> AsyncIterator[NodePool]:
-    """Open a pool for the block."""
+    """Open a pool for the block. own_policies: of other packages, to place nodes by."""
     async with open_background() as nursery:
         pool = NodePool(
             transport=transport,
@@ -340,6 +385,7 @@ async def open_node_pool(
             rng=rng,
             config=config or PoolConfig(),
             nursery=nursery,
+            own_policies=own_policies,
         )
         for run in (pool.run_lac_pusher, pool.run_watch, pool.run_addresses):
             nursery.start_soon(run)

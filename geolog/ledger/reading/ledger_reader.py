@@ -8,6 +8,7 @@ answered, decides which. While metadata does not answer, the entry is unavailabl
 Rules: PROTOCOL R8 and R9.
 """
 
+import copy
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -16,16 +17,21 @@ import attrs
 import trio
 
 from geolog.ledger.nodes.node_pool import LinkUse
-from geolog.ledger.reading.shared_answers import SharedAnswers
 from geolog.ledger.replicas.entry_check import checked_entry
 from geolog.ledger.replicas.replicas import Replicas, SilentMemberError
+from geolog.ledger.replicas.speculative_question import Given, Request
+from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
 from geolog.protocol.messages import Answer, ProbeAnswer, ReadAnswer
+from geolog.protocol.speculation import AnswerWorth
 from geolog.protocol.tail_view import TailView, first_probed, tail_view
 from geolog.wire.entry import Entry
 from geolog.wire.limits import ENTRIES_PER_ANSWER_MAX
 from topology.errors import DamagedBytesError, DataLostError, GeologError, UnavailableError
+
+REPORTED_MAX = 1024
+"""Damaged ledgers that were reported and are remembered; beyond that all are reported again."""
 
 RecordNow = Callable[[LedgerId], Awaitable[LedgerRecord]]
 """Reads a ledger's record for certain. NoSuchLedgerError, UnavailableError."""
@@ -63,15 +69,32 @@ class FetchedEntry:
     entry: EntryId
     decoded: Entry
     served_by: Member
+    is_hedged: bool = False
+    """Whether an extra request, to a further replica, was answered first."""
 
 
 @attrs.frozen
-class Followed:
-    """A member's answer to a follower: its LAC, and its intact entries up to that LAC."""
+class FetchedRun:
+    """The intact entries that begin an answer."""
 
-    lac: EntryId
     entries: list[FetchedEntry]
-    is_fenced: bool
+    is_last: bool
+    """Whether it is the last answer to its request."""
+    answered_count: int
+    """Entries in the answer: more if one of them is missing or damaged."""
+
+
+def _worth_without_entries(answer: ReadAnswer) -> AnswerWorth:
+    """The worth of an answer without an intact first entry."""
+    if not answer.entries:
+        return AnswerWorth.ERROR
+    match answer.entries[0].answer:
+        case Answer.ABSENT:
+            return AnswerWorth.NEGATIVE
+        case Answer.HAVE | Answer.CORRUPT:
+            return AnswerWorth.DAMAGED
+        case Answer.UNKNOWN:
+            return AnswerWorth.ERROR
 
 
 class LedgerReader:
@@ -84,14 +107,22 @@ class LedgerReader:
         rng: random.Random,
         config: LedgerReadConfig,
         record_now: RecordNow,
+        report_damaged: Callable[[LedgerId], None] | None = None,
     ) -> None:
+        """report_damaged: puts a ledger into the repair queue."""
         self.config = config
+        self._report_damaged = report_damaged
+        self._reported: set[tuple[LedgerId, InstanceId]] = set()
         self._record_now = record_now
         self._rng = rng
         self.replicas = replicas.within(config.replica_timeout_s)
-        self._following: SharedAnswers[tuple[LedgerId, EntryId, InstanceId], Followed | None]
-        self._following = SharedAnswers()
         self.damaged_count = 0
+
+    def hedged_by(self, policy: HedgePolicy) -> "LedgerReader":
+        """The same reader, under this hedge policy."""
+        other = copy.copy(self)
+        other.replicas = self.replicas.hedged_by(policy)
+        return other
 
     async def read(
         self, record: LedgerRecord, first: EntryId, last: EntryId
@@ -125,25 +156,35 @@ class LedgerReader:
         fragment = record.fragment_of(first)
         rule = fragment.rule(record.quorum)
         slots = rule.write_set(first)
-        count = self._count_asked(record, first, last)
-        absent = 0
-
-        async def ask(member: Member) -> list[FetchedEntry] | None:
-            nonlocal absent
-            answer = await self._ask(record.ledger, member, first, count)
-            fetched = self.intact_prefix(record, member, first, answer)
-            if fetched:
-                self.replicas.forgive(member)
-                return fetched
-            absent += bool(answer.entries) and answer.entries[0].answer is Answer.ABSENT
-            return None
-
-        fetched = await self.replicas.first_of(fragment, slots, ask)
-        if fetched is not None:
-            return fetched
-        if absent == len(slots):
-            await self._check_not_lost(record, first, absent)
+        request = self.read_request(record, first, self._count_asked(record, first, last))
+        given = await self.replicas.first_of(fragment, slots, request)
+        if isinstance(given, Given):
+            return given.good.entries
+        if len(given.negatives) == len(slots):
+            await self._check_not_lost(record, first, len(slots))
         return []
+
+    def read_request(
+        self, record: LedgerRecord, first: EntryId, count: int
+    ) -> Request[ReadAnswer, FetchedRun]:
+        """The question for entries from `first`, which only intact ones answer."""
+
+        def judge(
+            member: Member,
+            answer: ReadAnswer,
+            is_hedged: bool,  # noqa: FBT001 - A callback.
+        ) -> FetchedRun | AnswerWorth:
+            if answer.first != first:
+                return AnswerWorth.ERROR
+            entries = self.intact_prefix(record, member, first, answer, is_hedged=is_hedged)
+            if not entries:
+                return _worth_without_entries(answer)
+            self.replicas.note_bytes(sum(len(one.body) for one in answer.entries))
+            return FetchedRun(entries, answer.is_last, len(answer.entries))
+
+        return self.replicas.read_request(
+            record.ledger, first, count, bytes_max=self.config.batch_bytes, judge=judge
+        )
 
     async def _check_not_lost(
         self, record: LedgerRecord, entry: EntryId, absent_count: int
@@ -172,7 +213,8 @@ class LedgerReader:
     ) -> list[FetchedEntry]:
         """Read concurrently from members that together hold the entries, if none holds all.
 
-        Returns nothing if one member holds all, or if the first entry does not come.
+        Returns nothing if one member holds all, or if the first entry does not come. A member
+        that is late is not waited for: its entries are read one by one, from others.
         """
         quorum = record.quorum
         if quorum.write_quorum == quorum.ensemble_size:
@@ -188,7 +230,7 @@ class LedgerReader:
                 raise
 
         slots = self._that_hold(record, first, count)
-        answers = await self.replicas.all_of(fragment, slots, ask)
+        answers = await self.replicas.all_of(fragment, slots, ask, is_usual=True)
         found: dict[EntryId, FetchedEntry] = {}
         for slot, answer in answers.items():
             found.update(self._intact(record, fragment.ensemble[slot], first, answer))
@@ -224,30 +266,55 @@ class LedgerReader:
         )
 
     def intact_prefix(
-        self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
+        self,
+        record: LedgerRecord,
+        member: Member,
+        first: EntryId,
+        answer: ReadAnswer,
+        *,
+        is_hedged: bool = False,
     ) -> list[FetchedEntry]:
         """The intact entries of an answer, up to the first that is missing or damaged."""
         fetched: list[FetchedEntry] = []
-        for entry, found in self._intact(record, member, first, answer):
+        for entry, found in self._intact(record, member, first, answer, is_hedged=is_hedged):
             if entry != first + len(fetched):
                 break
             fetched.append(found)
         return fetched
 
     def _intact(
-        self, record: LedgerRecord, member: Member, first: EntryId, answer: ReadAnswer
+        self,
+        record: LedgerRecord,
+        member: Member,
+        first: EntryId,
+        answer: ReadAnswer,
+        *,
+        is_hedged: bool = False,
     ) -> Iterator[tuple[EntryId, FetchedEntry]]:
         numbering = record.numbering
         for place, one in enumerate(answer.entries):
             if one.answer is not Answer.HAVE:
+                if one.answer is Answer.CORRUPT:
+                    self._note_damaged(record.ledger, member)
                 continue
             entry = EntryId(first + place)
             try:
                 decoded = checked_entry(one.body, numbering, entry)
             except DamagedBytesError:
-                self.damaged_count += 1  # Another replica must serve it.
+                self._note_damaged(record.ledger, member)  # Another replica must serve it.
                 continue
-            yield entry, FetchedEntry(entry, decoded, member)
+            yield entry, FetchedEntry(entry, decoded, member, is_hedged)
+
+    def _note_damaged(self, ledger: LedgerId, member: Member) -> None:
+        """Count a damaged copy, and report its ledger once for each member."""
+        self.damaged_count += 1
+        self.replicas.note_damaged(member)
+        found = (ledger, member.instance)
+        if self._report_damaged is not None and found not in self._reported:
+            if len(self._reported) >= REPORTED_MAX:
+                self._reported.clear()
+            self._reported.add(found)
+            self._report_damaged(ledger)
 
     async def read_replica(
         self, record: LedgerRecord, slot: int, first: EntryId, count: int
@@ -266,47 +333,10 @@ class LedgerReader:
         except SilentMemberError:
             raise UnavailableError(f"node {member.node_id} does not answer") from None
 
-    async def follow(
-        self, record: LedgerRecord, first: EntryId, *, wait_s: float
-    ) -> Followed | None:
-        """Wait at the nearest member until it knows `first` is acknowledged, or for `wait_s`.
-
-        None if that member fails: the next call tries another. No entries if the time is over,
-        the ledger is fenced there, or the member lacks them intact. Callers that wait at the
-        same entry share one request, so they may wait for less than they asked for.
-        """
-        fragment = record.fragments[-1]
-        (slot, *_) = self.replicas.in_order(fragment, range(len(fragment.ensemble)))
-        member = fragment.ensemble[slot]
-        return await self._following.ask(
-            (record.ledger, first, member.instance),
-            lambda: self._follow_at(record, member, first, wait_s),
-        )
-
-    async def _follow_at(
-        self, record: LedgerRecord, member: Member, first: EntryId, wait_s: float
-    ) -> Followed | None:
-        try:
-            answer = await self.replicas.follow(
-                record.ledger,
-                member,
-                first,
-                self.config.batch_entries,
-                bytes_max=self.config.batch_bytes,
-                wait_s=wait_s,
-            )
-        except GeologError:
-            self.replicas.note_failed(member)
-            return None
-        entries = self.intact_prefix(record, member, first, answer)
-        return Followed(answer.lac, entries, answer.is_fenced)
-
     async def lac_nearby(self, record: LedgerRecord) -> EntryId | None:
         """The LAC that the nearest member knows; None if no member answers."""
         fragment = record.fragments[-1]
-        return await self.replicas.first_of(
-            fragment, range(len(fragment.ensemble)), partial(self._ask_lac, record.ledger)
-        )
+        return await self.replicas.lac(record.ledger, fragment, range(len(fragment.ensemble)))
 
     async def lac_anywhere(self, record: LedgerRecord) -> EntryId | None:
         """The highest LAC among members that answer soon, in case the nearest is cut off."""
@@ -324,7 +354,11 @@ class LedgerReader:
         return probed.lac
 
     async def probe_tail(self, record: LedgerRecord, above: EntryId) -> TailView:
-        """Ask all members of the last fragment which entries above `above` they have."""
+        """Ask all members of the last fragment which entries above `above` they have.
+
+        Once their answers prove an end, the others are waited for only as long as is usual for
+        them: more answers can put the end further down, but none is needed (R2).
+        """
         fragment = record.fragments[-1]
         first = first_probed(record, above)
         count = self.config.batch_entries
@@ -334,5 +368,10 @@ class LedgerReader:
                 record.ledger, member, first, count, use=LinkUse.READING
             )
 
-        answers = await self.replicas.all_of(fragment, range(len(fragment.ensemble)), ask)
+        answers = await self.replicas.all_of(
+            fragment,
+            range(len(fragment.ensemble)),
+            ask,
+            is_enough=lambda found: tail_view(record, above, count, found).end is not None,
+        )
         return tail_view(record, above, count, answers)

@@ -1,14 +1,16 @@
-"""Orders the members of a fragment for a reader, by its policy and by recent failures.
+"""Orders the members of a fragment for a reader, by its policy and by what was observed.
 
-The order for a fragment is drawn once a second, or sooner if a member fails or is forgiven. So
-the reads of a ledger stick to one of the closest members for a while, and ordering costs a read
-next to nothing.
+The shell of `ReplicaRanking`, which all readers of a process share. The order for a fragment
+is drawn once a second, or sooner if a member is demoted or forgiven. So the reads of a ledger
+stick to one of the closest members for a while, and ordering costs a read next to nothing. An
+order that tries a member on probation, or that ignores handicaps, serves one read only.
 
-Rules: PROTOCOL R12.
+Rules: PROTOCOL R12, R20 and R21.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import attrs
 import trio
@@ -17,12 +19,16 @@ from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import Fragment
 from topology.location import Location
 from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
-from topology.read_order import NodeHealth, ReadOrder, bookkeeper_order, seed_order
-from topology.slow_nodes import SlowNodes
+from topology.read_order import (
+    NodeHealth,
+    ReadOrder,
+    bookkeeper_order,
+    distance,
+    seed_order,
+)
+from topology.replica_ranking import Ranked, ReplicaRanking
+from topology.route_latency import RouteLatencies
 from topology.stream_policy import DEFAULT_LOCATION
-
-SUSPECT_S = 5.0
-"""How long a member that failed is asked after the others."""
 
 KEPT_S = 1.0
 """How long reads of a fragment keep one order."""
@@ -30,7 +36,18 @@ KEPT_S = 1.0
 KEPT_MAX = 4096
 """Maximum orders kept; beyond that all are drawn again."""
 
+EXPLORED_READS = 64
+"""One read of so many ignores handicaps, so that no replica's latency becomes unknown."""
+
 _CONFIG = MembershipConfig(default_location=DEFAULT_LOCATION)
+
+UseOf = Callable[[InstanceId], NodeUse]
+"""A node's use, as far as this process knows."""
+
+
+def always_writable(_instance: InstanceId) -> NodeUse:
+    """Nothing bad is known of any node."""
+    return NodeUse.WRITABLE
 
 
 @attrs.frozen
@@ -39,7 +56,8 @@ class _Kept:
     """Kept referenced, so that its `id` stays unique."""
     order: list[int]
     until_s: float
-    health: int
+    version: int
+    has_handicaps: bool
 
 
 class ReplicaOrder:
@@ -51,32 +69,93 @@ class ReplicaOrder:
         *,
         local: Location | None,
         rng: random.Random,
+        use_of: UseOf = always_writable,
     ) -> None:
         self._order = order
         self._local = local
+        self.place_wanted = trio.Event()
+        """Set once a reader needs an order, and the place of this process is not known."""
         self._rng = rng
-        self._slow = SlowNodes(SUSPECT_S)
-        self._health = 0  # Counts changes of `_slow`, each of which may change an order.
+        self._use_of = use_of
+        self._ranking = ReplicaRanking()
         self._kept: dict[tuple[int, int, int], _Kept] = {}
-
-    def note_slow(self, instance: InstanceId) -> None:
-        """Try this replica after the others for a while: it failed, or took too long."""
-        now_s = trio.current_time()
-        # Readers of hundreds of partitions may find the same node dead at once: only the first
-        # of them changes any order.
-        self._health += instance not in self._slow.at(now_s)
-        self._slow = self._slow.registered(instance, now_s)
-
-    def forgive(self, instance: InstanceId) -> None:
-        """Treat this replica like any other again: it answered in time."""
-        if instance in self._slow.since_s:
-            self._slow = self._slow.forgiven(instance)
-            self._health += 1
+        self.has_demoted = trio.Event()
+        """Set once a replica is demoted."""
+        self._until_explored = EXPLORED_READS  # Reads of orders with handicaps.
 
     @property
-    def slow_count(self) -> int:
+    def latency(self) -> RouteLatencies:
+        """Observed latencies; the route to a replica has its instance id as name."""
+        return self._ranking.latencies
+
+    @property
+    def local(self) -> Location | None:
+        """Where this process is, as told or found; None if that is not known."""
+        return self._local
+
+    def stand_in(self, region: str) -> None:
+        """This process turned out to be in, or nearest to, this region."""
+        place = Location.within(region)
+        if place != self._local:
+            self._local = place
+            self._kept.clear()
+
+    def asked(self, instance: InstanceId) -> None:
+        """Count a request that was sent to this replica, until `ended`."""
+        self._ranking.asked(instance, trio.current_time())
+
+    def ended(self, instance: InstanceId) -> None:
+        """Count a request as no longer pending: answered, failed or given up."""
+        self._ranking.ended(instance)
+
+    def note_answered(self, instance: InstanceId, took_s: float) -> None:
+        """This replica gave its first answer to a request after `took_s`, in time."""
+        self._ranking.note_answered(instance, took_s, trio.current_time())
+
+    def note_failed(self, instance: InstanceId) -> None:
+        """This replica refused, broke off, or did not answer in time."""
+        self._ranking.note_failed(instance, trio.current_time())
+        self.has_demoted.set()
+
+    def note_overtaken(self, instance: InstanceId) -> None:
+        """A speculative request to another replica had a good answer before this one."""
+        self._ranking.note_overtaken(instance, trio.current_time())
+        self.has_demoted.set()
+
+    def note_late(self, instance: InstanceId, asked_s: float) -> None:
+        """A request sent at `asked_s` is late: another replica is to be asked, too."""
+        self._ranking.note_late(instance, asked_s, trio.current_time())
+        self.has_demoted.set()
+
+    def forgive(self, instance: InstanceId) -> None:
+        """Treat this replica like any other again: it is well."""
+        self._ranking.forgive(instance, trio.current_time())
+
+    def is_remote(self, location: Location) -> bool:
+        """Whether a place is in another region than the reader, as far as that is known."""
+        return self._local is not None and location.region != self._local.region
+
+    def shadows_due(self) -> list[InstanceId]:
+        """Replicas on probation that no read asks: ask each of them something small."""
+        return [InstanceId(one) for one in self._ranking.shadows_due(trio.current_time())]
+
+    def note_shadow_failed(self, instance: InstanceId) -> None:
+        """A shadow request to this replica failed."""
+        self._ranking.note_shadow_failed(instance, trio.current_time())
+
+    @property
+    def has_marked(self) -> bool:
+        """Whether any replica is demoted or on probation."""
+        return self._ranking.has_marked
+
+    def is_demoted(self, instance: InstanceId) -> bool:
+        """Whether this replica is asked after the others now."""
+        return self._ranking.is_demoted(instance, trio.current_time())
+
+    @property
+    def demoted_count(self) -> int:
         """Number of replicas that are asked after the others now."""
-        return len(self._slow.at(trio.current_time()))
+        return self._ranking.demoted_count(trio.current_time())
 
     @property
     def kept_count(self) -> int:
@@ -91,18 +170,61 @@ class ReplicaOrder:
         if (
             kept is not None
             and kept.fragment is fragment
-            and kept.health == self._health
+            and kept.version == self._ranking.version
             and now_s < kept.until_s
         ):
+            if kept.has_handicaps and self._explores():
+                return self._ranked(fragment, slots, now_s, is_exploring=True).slots
             return kept.order
-        if len(self._kept) >= KEPT_MAX:
-            self._kept.clear()
-        order = self._drawn(fragment, slots, now_s)
-        self._kept[key] = _Kept(fragment, order, now_s + KEPT_S, self._health)
-        return order
+        ranked = self._ranked(fragment, slots, now_s)
+        if not ranked.is_trial:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+            self._kept[key] = _Kept(
+                fragment,
+                ranked.slots,
+                now_s + KEPT_S,
+                self._ranking.version,
+                ranked.has_handicaps,
+            )
+        return ranked.slots
 
-    def _drawn(self, fragment: Fragment, slots: Sequence[int], now_s: float) -> list[int]:
+    def _explores(self) -> bool:
+        self._until_explored -= 1
+        if self._until_explored:
+            return False
+        self._until_explored = EXPLORED_READS
+        return True
+
+    def _ranked(
+        self,
+        fragment: Fragment,
+        slots: Sequence[int],
+        now_s: float,
+        *,
+        is_exploring: bool = False,
+    ) -> Ranked:
+        if self._local is None:
+            self.place_wanted.set()
         ensemble = [member.instance for member in fragment.ensemble]
+        uses = {instance: self._use_of(instance) for instance in ensemble}
+        return self._ranking.ranked(
+            ensemble,
+            [distance(self._local, member.location) for member in fragment.ensemble],
+            partial(self._drawn, fragment, slots),
+            now_s,
+            spared=frozenset(
+                instance
+                for instance, use in uses.items()
+                if use in (NodeUse.READONLY, NodeUse.DRAINING)
+            ),
+            is_exploring=is_exploring,
+        )
+
+    def _drawn(self, fragment: Fragment, slots: Sequence[int], health: NodeHealth) -> list[int]:
+        ensemble = [member.instance for member in fragment.ensemble]
+        # All count as writable: a node that is read-only serves reads as well as any, so it
+        # comes after its equals (a handicap), not after every node of other regions.
         members = Membership.of(
             _CONFIG,
             [
@@ -110,7 +232,6 @@ class ReplicaOrder:
                 for one in fragment.ensemble
             ],
         )
-        health = NodeHealth(slow=self._slow.at(now_s))
         if self._order is ReadOrder.BOOKKEEPER:
             region = None if self._local is None else self._local.region
             return bookkeeper_order(members, ensemble, slots, health, region)

@@ -61,13 +61,13 @@ class EnsembleKeeper:
     ) -> None:
         self.ledger = ledger
         self.changes_count = 0
-        self.adherence = _adherence(ledger.record)
+        self._finder = finder
+        self.adherence = self._adherence(ledger.record)
         """Adherence of the current ensemble, including its lost members."""
         self.is_undecided = False
         """Whether a better last change may exist: the search for one hit its bound."""
         self._writer = writer
         self._ledgers = ledgers
-        self._finder = finder
         self._add_timeout_s = add_timeout_s
         self._patience_s = patience_s
         self._policy = EnsemblePolicy(
@@ -209,7 +209,7 @@ class EnsembleKeeper:
         replaced = self._writer.instances()
         self._change = None
         self.changes_count += 1
-        self.adherence = _adherence(record)
+        self.adherence = self._adherence(record)
         self._policy.on_changed(now_s=trio.current_time())
         if self._writer.is_over:
             return  # Fenced or stopped while metadata's answer was under way.
@@ -217,6 +217,5 @@ class EnsembleKeeper:
         self._finder.avoid(sorted(replaced - self._writer.instances()))
         _log.info("ledger %s: %s", record.ledger, record.fragments[-1])
 
-
-def _adherence(record: LedgerRecord) -> Adherence:
-    return adherence_as_recorded(record, record.fragments[-1])
+    def _adherence(self, record: LedgerRecord) -> Adherence:
+        return adherence_as_recorded(record, record.fragments[-1], self._finder.own_policies)

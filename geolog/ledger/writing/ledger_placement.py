@@ -5,16 +5,23 @@ import attrs
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from topology.membership import KnownNode as ClusterMember
 from topology.membership import Membership, NodeUse
+from topology.own_policy import OwnPolicies
 from topology.ring.window_rule import Adherence
 from topology.stream_policy import adherence_at
 
 
-def adherence_as_recorded(record: LedgerRecord, fragment: Fragment) -> Adherence:
-    """Adherence of the ensemble at the locations its members had then, lost ones included."""
+def adherence_as_recorded(
+    record: LedgerRecord, fragment: Fragment, own: OwnPolicies
+) -> Adherence:
+    """Adherence of the ensemble at the locations its members had then, lost ones included.
+
+    own: the policies of other packages that this process knows.
+    """
     return adherence_at(
         record.placement,
         record.quorum,
         [(member.instance, member.location) for member in fragment.ensemble],
+        own,
     )
 
 

@@ -20,6 +20,7 @@ from geolog.ledger.writing.ledger_placement import with_members_of
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, Member
 from topology.errors import NotEnoughNodesError
+from topology.own_policy import OwnPolicies
 from topology.policy import PlacementRequest
 from topology.replacement import Replacement
 from topology.stream_policy import policy_of
@@ -62,6 +63,11 @@ class ReplacementFinder:
         self._rng = rng
         self._replicas = replicas.within(patience_s)
         self._avoided_until_s: dict[InstanceId, float] = {}
+
+    @property
+    def own_policies(self) -> OwnPolicies:
+        """The policies of other packages that this process knows."""
+        return self._pool.nodes.own_policies
 
     def avoid(self, instances: Iterable[InstanceId]) -> None:
         """Choose these only if there is no other, for a while."""

@@ -1,11 +1,12 @@
-"""Binary messages of subprotocol `geolog.v1.batches`: one per WebSocket message.
+"""Binary messages of subprotocol `geolog.v1.batches`: one or more in each WebSocket message.
 
 Layout, little-endian:
 
     0  type u8                      8  length of the fields u32
-    1  zero u8                      12 CRC32C of bytes 0 to 12 and the fields u32
-    2  zero u16                     16 fields
-    4  channel u32                     a sealed batch, as its writer sealed it (SEND_BATCH only)
+    1  zero u8                      12 length of the batch u32 (SEND_BATCH only, else 0)
+    2  zero u16                     16 CRC32C of bytes 0 to 16 and the fields u32
+    4  channel u32                  20 fields
+                                       a sealed batch, as its writer sealed it (SEND_BATCH only)
 
 The fields of SEND_BATCH and BATCH_PLACED, which are sent for every batch, are structs; those of
 all other messages are JSON objects. A sealed batch has checksums of its own.
@@ -18,6 +19,7 @@ import base64
 import enum
 import json
 import struct
+from collections.abc import Iterator
 from typing import TypeVar
 
 import cattrs
@@ -86,9 +88,9 @@ class _Type(enum.IntEnum):
     SESSION_GOAWAY = 27
 
 
-_FRONT = struct.Struct("<BBHIII")
-_CHECKED_BYTES = 12
-_PLACED = struct.Struct("<QQQQ")
+_FRONT = struct.Struct("<BBHIIII")
+_CHECKED_BYTES = 16
+_PLACED = struct.Struct("<QQQQQ")
 _SEND = struct.Struct("<QBqqqqIqIHHB")
 """Number; which terms are given; seq before, expected sequence, first and last transaction id;
 then the writer's epoch, first seq, count, partitions, length of the gaps, length of the id."""
@@ -185,7 +187,11 @@ def encode_batches(message: BatchesMessage) -> bytes:
             )
         case BatchPlaced():
             fields = _PLACED.pack(
-                message.number, message.segment, message.entry, message.first_sequence
+                message.number,
+                message.segment,
+                message.entry,
+                message.slot,
+                message.first_sequence,
             )
             return _joined(_Type.BATCH_PLACED, message.channel, fields)
         case _:
@@ -193,6 +199,23 @@ def encode_batches(message: BatchesMessage) -> bytes:
                 _CONVERTER.unstructure(message), ensure_ascii=False, separators=(",", ":")
             )
             return _joined(_AS_JSON[type(message)], 0, document.encode())
+
+
+def messages_of(data: bytes) -> Iterator[bytes]:
+    """The messages in one WebSocket message, each to be decoded; the last may be cut.
+
+    Each of several is a copy: a small batch without an answer keeps no others in memory.
+    """
+    start = 0
+    while True:
+        end = len(data)
+        if start + _FRONT.size <= end:
+            *_, fields_bytes, body_bytes, _ = _FRONT.unpack_from(data, start)
+            end = min(end, start + _FRONT.size + fields_bytes + body_bytes)
+        yield data[start:end]
+        if end == len(data):
+            return
+        start = end
 
 
 def decode_from_client(data: bytes) -> BatchesFromClient:
@@ -234,7 +257,7 @@ def decode_from_proxy(data: bytes) -> BatchesFromProxy:
 
 
 def _joined(type_: _Type, channel: int, fields: bytes, body: bytes | memoryview = b"") -> bytes:
-    front = _FRONT.pack(type_, 0, 0, channel, len(fields), 0)[:_CHECKED_BYTES]
+    front = _FRONT.pack(type_, 0, 0, channel, len(fields), len(body), 0)[:_CHECKED_BYTES]
     crc = crc32c(fields, crc32c(front))
     return b"".join((front, crc.to_bytes(4, "little"), fields, body))
 
@@ -242,7 +265,7 @@ def _joined(type_: _Type, channel: int, fields: bytes, body: bytes | memoryview 
 def _decode(data: bytes) -> BatchesMessage:
     if len(data) < _FRONT.size:
         raise DamagedBytesError(f"a message of {len(data)} bytes is cut within its header")
-    type_, zero, zeros, channel, fields_bytes, crc = _FRONT.unpack_from(data)
+    type_, zero, zeros, channel, fields_bytes, body_bytes, crc = _FRONT.unpack_from(data)
     end = _FRONT.size + fields_bytes
     if zero or zeros or end > len(data):
         raise DamagedBytesError(f"a message of {len(data)} bytes has fields up to byte {end}")
@@ -250,10 +273,14 @@ def _decode(data: bytes) -> BatchesMessage:
     fields = view[_FRONT.size : end]
     if crc32c(fields, crc32c(view[:_CHECKED_BYTES])) != crc:
         raise DamagedBytesError("a message does not match its checksum")
+    if end + body_bytes != len(data):
+        raise DamagedBytesError(
+            f"a message of {len(data)} bytes has a batch up to byte {end + body_bytes}"
+        )
     if type_ == _Type.SEND_BATCH:
         return _send_batch(channel, fields, view[end:])
-    if end != len(data):
-        raise DamagedBytesError(f"{len(data) - end} bytes follow a message of type {type_}")
+    if body_bytes:
+        raise DamagedBytesError(f"a message of type {type_} cannot have a batch")
     if type_ == _Type.BATCH_PLACED:
         return BatchPlaced(channel, *_unpacked(_PLACED, fields))
     return _from_json(type_, fields)

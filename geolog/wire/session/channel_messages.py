@@ -120,12 +120,14 @@ class SendBatch:
 
 @attrs.frozen
 class BatchPlaced:
-    """The batch is in the log, as the only one of its entry."""
+    """The batch is in the log."""
 
     channel: int
     number: int
     segment: int
     entry: int
+    slot: int
+    """Slot of its first record in the entry."""
     first_sequence: int
 
 

@@ -21,6 +21,9 @@ from geolog.wire.session.messages import (
     AppendId,
     AppendRequest,
     Credit,
+    CursorCommit,
+    CursorCommitted,
+    CursorLeave,
     ErrorAnswer,
     Goaway,
     ReadEnd,
@@ -42,11 +45,11 @@ _APPEND_KEYS = frozenset(
     {"type", "id", "writer", "seq", "ack", "expect_sequence"} | _LISTS | RECORD_KEYS
 )
 _ACKS = ("durable", "received")
-_TYPES = ("append", "credit")
+_TYPES = ("append", "commit", "credit", "leave")
 
 Document = Mapping[str, object]
-FromClient = AppendRequest | Credit
-FromProxy = SessionHello | Ack | ErrorAnswer | Goaway | ReadEnd
+FromClient = AppendRequest | Credit | CursorCommit | CursorLeave
+FromProxy = SessionHello | Ack | ErrorAnswer | Goaway | ReadEnd | CursorCommitted
 
 
 class BadFrameError(InvalidArgumentError):
@@ -90,6 +93,8 @@ def document_of(message: FromProxy) -> Json:
             return {"type": "goaway"}
         case ReadEnd():
             return {"type": "end"}
+        case CursorCommitted(id_):
+            return {"type": "committed", "id": id_}
         case _:
             assert_never(message)
 
@@ -106,6 +111,16 @@ def _message(document: Document, id_: AppendId | None) -> FromClient:
             if not count:
                 raise InvalidArgumentError('the credit needs "records", 1 or more')
             return Credit(count)
+        case "commit":
+            check_keys(document, {"type", "id", "sequence", "partition"}, "the commit")
+            sequence = whole_number(document, "sequence", "the commit")
+            if sequence is None:
+                raise InvalidArgumentError('the commit needs "sequence"')
+            partition = whole_number(document, "partition", "the commit")
+            return CursorCommit(sequence, partition, id_)
+        case "leave":
+            check_keys(document, {"type"}, "the leave")
+            return CursorLeave()
         case None:
             raise InvalidArgumentError('the frame has no "type" and no "value"')
         case str():

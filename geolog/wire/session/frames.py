@@ -116,6 +116,17 @@ def credit_frame(records: int) -> bytes:
     return _packed({"type": "credit", "records": records})
 
 
+def commit_frame(sequence: int, partition: int, id_: int | None = None) -> bytes:
+    """A client's MessagePack frame that commits a partition's records up to a sequence."""
+    frame = {"type": "commit", "sequence": sequence, "partition": partition}
+    return _packed(frame if id_ is None else {**frame, "id": id_})
+
+
+def leave_frame() -> bytes:
+    """A client's MessagePack frame that gives its cursor up."""
+    return _packed({"type": "leave"})
+
+
 def read_document(frame: str | bytes) -> Document:
     """The document of a proxy's MessagePack frame, for a client that reads. BadFrameError."""
     if not isinstance(frame, bytes):
@@ -154,8 +165,11 @@ def _unpacked(frame: bytes) -> Document:
         )
     except InvalidArgumentError as error:
         raise BadFrameError(str(error), None) from error
+    except msgpack.StackError as error:
+        raise BadFrameError("the frame is nested too deeply", None) from error
     except (ValueError, msgpack.UnpackException) as error:
-        raise BadFrameError(f"the frame is not valid MessagePack: {error}", None) from error
+        reason = str(error) or "a byte that begins no value"
+        raise BadFrameError(f"the frame is not valid MessagePack: {reason}", None) from error
     if not isinstance(document, dict):
         raise BadFrameError(f"the frame is not a map: {document!r:.60}", None)
     return document

@@ -6,6 +6,7 @@ Documents of other encodings have bytes where JSON has base64; both are accepted
 import base64
 import binascii
 import json
+import sys
 from collections.abc import Iterable, Mapping
 
 from geolog.wire.limits import INT64_MAX
@@ -30,8 +31,12 @@ def parse_object(text: str | bytes, where: str) -> Json:
         raise InvalidArgumentError(
             f"{where} is not valid JSON: {error.msg} at column {error.colno}"
         ) from error
-    except ValueError as error:  # An integer with thousands of digits.
+    except UnicodeDecodeError as error:
         raise InvalidArgumentError(f"{where} is not valid JSON: {error}") from error
+    except ValueError as error:  # Its text tells programmers which function to call.
+        raise InvalidArgumentError(
+            f"{where} has a number with more than {sys.get_int_max_str_digits()} digits"
+        ) from error
     except RecursionError as error:
         raise InvalidArgumentError(f"{where} is nested too deeply") from error
     if not isinstance(document, dict):

@@ -2,7 +2,8 @@
 
 Theory of operation. The proxy speaks first: `SessionHello`. On an append path each append
 gets one `Ack` or `ErrorAnswer`, in order. On a read path the proxy sends records and gaps, as
-far as the client's `Credit` allows, and then `ReadEnd`. A draining proxy says `Goaway`; it
+far as the client's `Credit` allows, and then `ReadEnd`; the client sends a `CursorCommit` for
+what it is done with, if the path names a cursor. A draining proxy says `Goaway`; it
 still answers every append that it has taken.
 """
 
@@ -102,6 +103,29 @@ class Credit:
     """The client takes this many more records."""
 
     records: int
+
+
+@attrs.frozen
+class CursorCommit:
+    """The client is done with a partition's records up to this one; the path names a cursor."""
+
+    sequence: int
+    partition: int | None = None
+    """None if the path names one partition, or the stream has only one."""
+    id: AppendId | None = None
+    """Ask for an answer once the commit is stored."""
+
+
+@attrs.frozen
+class CursorLeave:
+    """The client reads no more: store its commits, give the cursor up, and close."""
+
+
+@attrs.frozen
+class CursorCommitted:
+    """Answer to a commit with an id: it is stored."""
+
+    id: AppendId
 
 
 @attrs.frozen

@@ -20,7 +20,9 @@ _AVOIDED_MAX = 16
 
 APPEND_QUERY = frozenset({"partition", "writer", "redirect", "avoid"})
 """Parameters of an append path."""
-READ_QUERY = frozenset({"partition", "from", "to", "count", "follow", "credit", "cursor"})
+CURSOR_QUERY = frozenset({"cursor", "shared", "take"})
+"""Parameters of a read path that are for a cursor."""
+READ_QUERY = CURSOR_QUERY | {"partition", "from", "to", "count", "follow", "credit"}
 """Parameters of a read path."""
 
 OWNER_QUERY = frozenset({"partition"})
@@ -71,6 +73,10 @@ class ReadPath:
     credit: int | None = None
     """Records that the client takes before it sends a credit; None for no limit."""
     cursor: str | None = None
+    is_shared: bool = False
+    """Whether the cursor is shared with other readers."""
+    is_taking: bool = False
+    """Whether to take the cursor from a reader that has it."""
 
     def text(self) -> str:
         """The path and query that `parse_path` accepts."""
@@ -82,6 +88,8 @@ class ReadPath:
             "follow": "1" if self.is_following else None,
             "credit": self.credit,
             "cursor": self.cursor,
+            "shared": "1" if self.is_shared else None,
+            "take": "1" if self.is_taking else None,
         }
         query = urlencode({name: one for name, one in given.items() if one is not None})
         return f"/v1/streams/{self.stream.namespace}/{self.stream.name}/read?{query}"
@@ -133,6 +141,8 @@ def parse_path(target: str) -> AppendPath | ReadPath | SessionPath:
         is_following=_flag(query, "follow"),
         credit=_number(query, "credit"),
         cursor=query.get("cursor"),
+        is_shared=_flag(query, "shared"),
+        is_taking=_flag(query, "take"),
     )
 
 

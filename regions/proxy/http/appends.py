@@ -25,7 +25,7 @@ from geolog.transport.message_socket import SocketClosedError
 from geolog.wire.session.codes import Code
 from geolog.wire.session.documents import RECORDS_MAX, BadFrameError
 from geolog.wire.session.frames import JSON_FRAMES
-from geolog.wire.session.messages import AppendId, Credit
+from geolog.wire.session.messages import AppendId, AppendRequest
 from geolog.wire.session.paths import AppendPath, parse_path
 from regions.proxy.append_session import AppendSession
 from regions.proxy.append_targets import open_target
@@ -62,6 +62,11 @@ class LineSocket:
     @property
     def subprotocol(self) -> str | None:
         """None: lines are JSON."""
+        return None
+
+    @property
+    def origin(self) -> str | None:
+        """None: it was checked with the request."""
         return None
 
     async def receive(self) -> str:
@@ -169,8 +174,10 @@ def _lines_of(body: bytes) -> list[_Line]:
             raise InvalidArgumentError(
                 f"line {number}: {error}; nothing was appended"
             ) from error
-        if isinstance(message, Credit):
-            raise InvalidArgumentError(f"line {number} is a credit: these are for sessions")
+        if not isinstance(message, AppendRequest):
+            raise InvalidArgumentError(
+                f"line {number} is a credit or a commit: these are for sessions that read"
+            )
         records_count += len(message.records)
         if records_count > RECORDS_MAX:
             raise TooLargeError(

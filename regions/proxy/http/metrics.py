@@ -4,7 +4,7 @@ The proxy counts in plain integers. They become metrics only when somebody asks,
 append pays for none of it. docs/PROXY.md describes each; a test compares.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -20,11 +20,12 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from geolog.ledger.replicas.hedging import DURATION_BOUNDS_S
 from regions.proxy.http.bodies import Bodies
 from regions.proxy.http.exchanges import Exchanges
 from regions.proxy.http.proxy_view import ProxyView
 from regions.proxy.http.server import HttpServer
-from regions.proxy.traffic import LATENCY_BOUNDS_S, AppendCounts
+from regions.proxy.traffic import LATENCY_BOUNDS_S
 
 
 class ProxyMetrics(Collector):
@@ -48,6 +49,7 @@ class ProxyMetrics(Collector):
         yield from self._gauges()
         yield from self._counters()
         yield from self._appends()
+        yield from self._reads()
 
     def _info(self) -> Metric:
         record = self._proxy.record
@@ -94,6 +96,17 @@ class ProxyMetrics(Collector):
             "Above this, the proxy reads from no session.",
             in_flight.max_bytes,
         )
+
+        distance = GaugeMetricFamily(
+            "geolog_region_rtt_seconds",
+            "Median round trip to a storage node of a region, over the last probes.",
+            labels=["from", "to"],
+        )
+        row = proxy.region_row.row()
+        for one in row.to:
+            if one.rtt_s is not None:
+                distance.add_metric([row.region, one.region], one.rtt_s)
+        yield distance
 
     def _counters(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
@@ -148,15 +161,50 @@ class ProxyMetrics(Collector):
         for kind, counts in (("frame", traffic.frames), ("batch", traffic.batches)):
             for outcome, count in counts.by_outcome.items():
                 appends.add_metric([kind, outcome], count)
-            latency.add_metric([kind], _buckets(counts), counts.latency_s_sum)
+            latency.add_metric(
+                [kind], _buckets(LATENCY_BOUNDS_S, counts.by_latency), counts.latency_s_sum
+            )
         yield appends
         yield latency
 
+    def _reads(self) -> Iterator[Metric]:
+        """Reads from storage nodes, for clients of this proxy."""
+        replicas = self._proxy.host.log.access.replicas
+        found = replicas.read_statistics()
+        duration = HistogramMetricFamily(
+            "geolog_read_duration_seconds",
+            "Time that a reader waited for a replica's answer, by the region that served it.",
+            labels=["served_from"],
+        )
+        wins = CounterMetricFamily(
+            "geolog_read_speculative_wins",
+            "Reads that a speculative request answered first, by the region that served it.",
+            labels=["winner_region"],
+        )
+        for region, reads in sorted(replicas.served_reads().items()):
+            buckets = _buckets(DURATION_BOUNDS_S, reads.by_duration)
+            duration.add_metric([region], buckets, reads.duration_s_sum)
+            wins.add_metric([region], reads.won_count)
+        yield duration
+        yield wins
+        speculative = CounterMetricFamily(
+            "geolog_read_speculative",
+            "Speculative requests, by reason.",
+            labels=["reason"],
+        )
+        speculative.add_metric(["late"], sum(found.hedged_count.values()))
+        yield speculative
+        yield CounterMetricFamily(
+            "geolog_read_extra_bytes",
+            "Expected bytes of the answers to speculative requests.",
+            found.extra_bytes_count,
+        )
 
-def _buckets(counts: AppendCounts) -> list[tuple[str, float]]:
+
+def _buckets(bounds_s: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
     """Each bucket's upper bound, and how many are below it."""
-    bounds = [*(f"{bound_s:g}" for bound_s in LATENCY_BOUNDS_S), "+Inf"]
-    return list(zip(bounds, accumulate(counts.by_latency), strict=True))
+    bounds = [*(f"{bound_s:g}" for bound_s in bounds_s), "+Inf"]
+    return list(zip(bounds, accumulate(counts), strict=True))
 
 
 class MetricsPage:

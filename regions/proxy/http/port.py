@@ -3,10 +3,13 @@
 import trio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geolog.admin.region_latency import PATH as LATENCY_PATH
 from geolog.transport.seam import Listener
 from regions.proxy.farewells import BUG
 from regions.proxy.http.answers import error_answer, failure_answer, plain_answer
@@ -15,7 +18,9 @@ from regions.proxy.http.bodies import Bodies
 from regions.proxy.http.description import Description
 from regions.proxy.http.exchanges import Exchanges
 from regions.proxy.http.health import Health
+from regions.proxy.http.latency import Latency
 from regions.proxy.http.metrics import MetricsPage, ProxyMetrics
+from regions.proxy.http.origin_guard import OriginGuard
 from regions.proxy.http.owners import Owners
 from regions.proxy.http.proxy_view import ProxyView
 from regions.proxy.http.reads import HttpReads
@@ -64,12 +69,23 @@ def _application(proxy: ProxyView, page: MetricsPage, bodies: Bodies) -> Starlet
     description, health, owners = Description(), Health(proxy), Owners(proxy)
     stream = "/v1/streams/{namespace}/{name}"
     return Starlette(
+        middleware=[
+            Middleware(OriginGuard, origins=proxy.host.origins),
+            # Lets pages read the answers, and ask before they post JSON.
+            Middleware(
+                CORSMiddleware,
+                allow_origins=sorted(proxy.host.origins.served),
+                allow_methods=["GET", "POST"],
+                allow_headers=["content-type"],
+            ),
+        ],
         routes=[
             Route("/", description.page),
             Route("/openapi.json", description.openapi),
             Route("/livez", health.livez),
             Route("/readyz", health.readyz),
             Route("/metrics", page.metrics),
+            Route(LATENCY_PATH, Latency(proxy).latency),
             Route("/v1/owner/{namespace}/{name}", owners.owner),
             Route(f"{stream}/append", HttpAppends(proxy.host, bodies).append, methods=["POST"]),
             Route(f"{stream}/read", HttpReads(proxy.host).read),

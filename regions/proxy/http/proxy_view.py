@@ -7,6 +7,7 @@ from geolog.metadata.proxies import ProxyRecord
 from geolog.metadata.seam import Metadata, SessionState
 from regions.proxy.early_takeovers import EarlyTakeovers
 from regions.proxy.endpoint import Endpoint
+from regions.proxy.region_row import RegionRow
 from regions.proxy.session_host import SessionHost
 
 
@@ -18,6 +19,7 @@ class ProxyView:
     host: SessionHost
     endpoint: Endpoint
     early: EarlyTakeovers
+    region_row: RegionRow
     metadata: Metadata
     cluster: str
     is_registered: trio.Event

@@ -127,5 +127,9 @@ class HttpReads:
             raise InvalidArgumentError(
                 "credit is for WebSocket sessions: over HTTP, read the answer more slowly"
             )
+        if path.cursor is not None or path.is_shared or path.is_taking:
+            raise InvalidArgumentError(
+                "cursors are for WebSocket sessions, which commit: over HTTP, give from=…"
+            )
         await self._host.find_stream(path.stream)  # Its error names the nearest.
         return RangeAnswer(self._host, path)

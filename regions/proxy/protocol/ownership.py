@@ -14,11 +14,14 @@ client is only ever sent to a proxy that ranks higher than the one that sends it
 an end, even if no two proxies see the same ones. Only a proxy that is not listed, because it is
 leaving, sends clients down.
 
+A `regional` stream is owned in its home alone. So only proxies of that region are ranked, and
+if none is up there, nobody takes its partitions.
+
 An owner that its peers take for dead counts as such, although metadata still shows it. So does
 an earlier process of this proxy's own name: it ended before this one began. Such a takeover is
 early, and needs a permit, because the guess may be wrong.
 
-Rules: PROTOCOL S24, S25 and S26.
+Rules: PROTOCOL O19, S24, S25 and S26.
 """
 
 from collections.abc import Collection, Sequence
@@ -55,7 +58,14 @@ class Nowhere:
     """No proxy does: a direct writer owns the partition."""
 
 
-PlaceOfAppends = Here | AtProxy | NowhereYet | Nowhere
+@attrs.frozen
+class HomeAway:
+    """No proxy does: none is up at the home of the stream."""
+
+    home: str
+
+
+PlaceOfAppends = Here | AtProxy | NowhereYet | Nowhere | HomeAway
 
 
 @attrs.frozen(kw_only=True)
@@ -86,8 +96,10 @@ class ProxiesSeen:
     """Those that this proxy takes for dead."""
 
 
-def place_of_appends(partition: str, owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
-    """Decide where appends to the partition go."""
+def place_of_appends(
+    partition: str, owner: LastOwner, seen: ProxiesSeen, home: str | None = None
+) -> PlaceOfAppends:
+    """Decide where appends to the partition go; `home` is that of a `regional` stream."""
     if owner.is_alive:
         if owner.record.presence == seen.presence:
             return Here()
@@ -95,7 +107,9 @@ def place_of_appends(partition: str, owner: LastOwner, seen: ProxiesSeen) -> Pla
             return Here(is_early=True)
         if owner.record.owner not in seen.suspected:
             return _place_of_live(owner, seen)
-    best = _best_taker(partition, owner, seen)
+    best = _best_taker(partition, owner, seen, home)
+    if best is None and home not in (None, seen.region):
+        return HomeAway(home)
     return Here(is_early=owner.is_alive) if best in (None, seen.here) else AtProxy(best)
 
 
@@ -105,13 +119,18 @@ def _place_of_live(owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
     return NowhereYet() if owner.is_proxy else Nowhere()
 
 
-def _best_taker(partition: str, owner: LastOwner, seen: ProxiesSeen) -> str | None:
+def _best_taker(
+    partition: str, owner: LastOwner, seen: ProxiesSeen, home: str | None
+) -> str | None:
     has_left = not owner.record.presence
-    home = seen.region if has_left or owner.region is None else owner.region
+    nearest = seen.region if has_left or owner.region is None else owner.region
     usable = [
         one
         for one in seen.listed
-        if one.process == seen.here
-        or (one.process not in seen.avoided and one.process not in seen.suspected)
+        if home in (None, one.region)
+        and (
+            one.process == seen.here
+            or (one.process not in seen.avoided and one.process not in seen.suspected)
+        )
     ]
-    return next(iter(ranking(partition, home, usable)), None)
+    return next(iter(ranking(partition, home or nearest, usable)), None)

@@ -2,7 +2,8 @@
 
 Theory of operation. A waiter is in three indices: by ledger and first entry, so that a moving
 LAC finds the waiters it serves and touches no others; by the tick in which its time is up; and
-by client, so that the client's end removes all of them. Ticks are coarse: one timer for each
+by client and request number, so that the client's end removes all of them, and the client can
+cancel each. Ticks are coarse: one timer for each
 tick, not for each waiter. So a waiter may wait one tick longer than it asked. Waiters to wake
 are taken out in slices, so that a crowd at one tail does not hold up everything else.
 
@@ -10,6 +11,8 @@ Invariants.
 1. A waiter is in all three indices or in none; those that `on_…` returns are in none.
 2. There are never more waiters than allowed, for all clients or for one.
 3. Ticks kept are at most those between now and the longest wait, however many waiters come.
+
+Rules: PROTOCOL N17.
 """
 
 import heapq
@@ -82,6 +85,8 @@ class Followers(Generic[C]):
         self._count = 0
         self._tails: dict[LedgerId, _Tail[C]] = {}
         self._clients: dict[C, dict[WaitingFollow[C], None]] = {}
+        # The newest of each number; a client does not use a number twice at a time.
+        self._numbers: dict[tuple[C, int], WaitingFollow[C]] = {}
         self._ticks: dict[int, dict[WaitingFollow[C], None]] = {}
         self._ticks_ahead: list[int] = []  # A heap of the keys of `_ticks`.
 
@@ -107,6 +112,7 @@ class Followers(Generic[C]):
         due_s = now_s + min(follow.wait_ms / 1000, self._wait_s_max)
         waiter = WaitingFollow(client, follow, math.ceil(due_s / TICK_S))
         self._clients.setdefault(client, own)[waiter] = None
+        self._numbers[client, follow.request] = waiter
         self._tails.setdefault(follow.ledger, _Tail()).add(waiter)
         if waiter.due_tick not in self._ticks:
             self._ticks[waiter.due_tick] = {}
@@ -139,6 +145,13 @@ class Followers(Generic[C]):
             del self._ticks[heapq.heappop(self._ticks_ahead)]
         return over
 
+    def cancel(self, client: C, request: int) -> bool:
+        """Drop the client's follow with this number; False if it does not wait."""
+        waiter = self._numbers.get((client, request))
+        if waiter is not None:
+            self._taken([waiter])
+        return waiter is not None
+
     def forget(self, client: C) -> None:
         """Drop all waiters of a client that is gone."""
         self._taken(list(self._clients.get(client, ())))
@@ -156,6 +169,9 @@ class Followers(Generic[C]):
             del own[waiter]
             if not own:
                 del self._clients[waiter.client]
+            number = waiter.client, waiter.follow.request
+            if self._numbers.get(number) is waiter:
+                del self._numbers[number]
             del self._ticks[waiter.due_tick][waiter]  # An empty tick stays: see invariant 3.
             self._count -= 1
         return taken

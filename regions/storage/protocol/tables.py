@@ -237,15 +237,17 @@ class SealedTable:
         if at == len(self._ledgers) or self._ledgers[at] != ledger:
             return None
         low, high = self._starts[at], self._starts[at + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if self._key(middle)[1] < entry:
-                low = middle + 1
-            else:
-                high = middle
-        if low == self._starts[at + 1] or self._key(low)[1] != entry:
+        # If no entry is missing before it, this is its row; else it is in an earlier one.
+        row = low + entry - self._key(low)[1]
+        if row < low:
             return None
-        return EntryPlace(*_ENTRY_PLACE.unpack_from(self._rows, low * _ENTRY_ROW.size + 16))
+        if row >= high or self._key(row)[1] != entry:
+            row = self._first_from(entry, low, min(row, high))
+            if row == high or self._key(row)[1] != entry:
+                return None
+        return EntryPlace(
+            *_ENTRY_PLACE.unpack_from(self._rows, row * _ENTRY_ROW.size + _ENTRY_KEY.size)
+        )
 
     @property
     def ledgers(self) -> Sequence[int]:
@@ -280,6 +282,16 @@ class SealedTable:
     def _key(self, row: int) -> tuple[int, int]:
         ledger, entry = _ENTRY_KEY.unpack_from(self._rows, row * _ENTRY_ROW.size)
         return ledger, entry
+
+    def _first_from(self, entry: int, low: int, high: int) -> int:
+        """First row of these, all of one ledger, whose entry is not lower; `high` if none."""
+        while low < high:
+            middle = (low + high) // 2
+            if self._key(middle)[1] < entry:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _find_ledgers(self) -> None:
         row, count = 0, len(self)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from sim.laws.history import appends as laws_of_appends
+from sim.laws.history import cursors as laws_of_cursors
 from sim.laws.history import deletion as laws_of_deletion
 from sim.laws.history import hand_overs as laws_of_hand_overs
 from sim.laws.history import reads as laws_of_reads
@@ -63,6 +64,7 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_appends.sessions_take_turns,
     ),
     "17": (laws_of_appends.refused_is_absent, laws_of_appends.provisional_is_no_lie),
+    "27": (laws_of_cursors.everything_is_delivered,),
     "deletion": (
         laws_of_deletion.deleted_stays_gone,
         laws_of_deletion.deleted_takes_nothing,

@@ -34,7 +34,9 @@ from sim.laws.state.law_15_nothing_made_up import NothingMadeUp
 from sim.laws.state.law_21_best_choice import BestChoice
 from sim.laws.state.law_21_fragments_adhere import FragmentsAdhere
 from sim.laws.state.law_22_bounds_hold import BoundsHold
+from sim.laws.state.law_24_demoted_are_asked import DemotedAreAsked
 from sim.laws.state.law_26_live_owner_stays import LiveOwnerStays
+from sim.laws.state.law_27_commits_in_order import CommitsInOrder
 from sim.laws.state.seen import Looking, StateLaw
 from sim.laws.state.wire import Wire, WireLaw
 
@@ -68,7 +70,9 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("21", FragmentsAdhere()),
         ("21", BestChoice()),
         ("22", BoundsHold()),
+        ("24", DemotedAreAsked()),
         ("26", LiveOwnerStays()),
+        ("27", CommitsInOrder()),
     ]
 
 

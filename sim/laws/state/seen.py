@@ -7,6 +7,7 @@ import attrs
 
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.cursor_state import CursorName, CursorPartition, PartitionStanding
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import (
@@ -19,6 +20,7 @@ from geolog.protocol.stream_state import (
 )
 from regions.storage.store import Store
 from sim.laws.state.wire import Fact
+from sim.world.apps.cursor_reading import CURSOR
 from sim.world.calls import STREAM
 from sim.world.history import Append, History
 from sim.world.seams import CLUSTER
@@ -31,6 +33,15 @@ _STREAM = StreamName.parse(STREAM)
 
 SegmentKey = tuple[int, int]
 """Partition, and segment in its list."""
+
+
+@attrs.frozen(eq=False)
+class CursorLook:
+    """The cursor of the main stream at one moment."""
+
+    readers: frozenset[str]
+    standings: dict[int, PartitionStanding]
+    """By partition, of those that were ever read by it."""
 
 
 @attrs.frozen(eq=False)
@@ -49,6 +60,8 @@ class Look:
     """The owner of each partition."""
     stores: dict[InstanceId, tuple[Store, ...]]
     """The data directories of all nodes that answer, including paused ones."""
+    cursor: CursorLook | None
+    """The cursor of the main stream, if it has one."""
     told: Sequence[Append]
     """Appends acknowledged since the last look."""
     said: Sequence[Fact]
@@ -87,7 +100,15 @@ class StateLaw(Protocol):
         ...
 
 
-_Record = TypeVar("_Record", LedgerRecord, OwnerRecord, SegmentRecord, StreamRecord, TrimRecord)
+_Record = TypeVar(
+    "_Record",
+    CursorPartition,
+    LedgerRecord,
+    OwnerRecord,
+    SegmentRecord,
+    StreamRecord,
+    TrimRecord,
+)
 
 
 @attrs.define(eq=False)
@@ -114,6 +135,7 @@ class Looking:
             {name.number: self._trim_of(name) for name in partitions},
             {name.number: self._owner_of(name) for name in partitions},
             self._stores(),
+            self._cursor(),
             told,
             said,
         )
@@ -128,6 +150,22 @@ class Looking:
         while _PATHS.trim(found[-1]) in nodes:
             found.append(PartitionName(_STREAM, len(found), life))
         return found[:-1]
+
+    def _cursor(self) -> CursorLook | None:
+        nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)
+        if not self.world.options.stream.cursor_readers or path not in nodes:
+            return None
+        life = self._open(path, nodes[path].data, StreamRecord).life
+        name = CursorName(_STREAM, life, CURSOR)
+        folder = _PATHS.cursor_partitions(name)
+        if folder not in nodes:
+            return None
+        standings = {}
+        for number in sorted(map(int, nodes[folder].children)):
+            node = nodes[path := _PATHS.cursor_partition(name, number)]
+            record = self._open(path, node.data, CursorPartition)
+            standings[number] = PartitionStanding(record, node.version)
+        return CursorLook(nodes[_PATHS.cursor_readers(name)].children, standings)
 
     def _list_of(self, name: PartitionName) -> dict[int, SegmentRecord]:
         segments = self._records(_PATHS.segments(name), SegmentRecord)

@@ -47,6 +47,7 @@ _PASSED_OVER = frozenset(
     {
         FrameType.HELLO,
         FrameType.ADDS_RECEIVED,
+        FrameType.CANCEL,
         FrameType.PUSH_LAC,
         FrameType.STATUS_REQUEST,
         FrameType.STATUS,
@@ -264,6 +265,8 @@ class _Line:
         answer: ReadAnswer | ProbeAnswer | LedgerOpened | Fenced | DoubtSettled,
         at: int,
     ) -> Iterator[Fact]:
+        if answer.request not in self._asked:
+            return  # Only a client that reuses numbers makes two answers look like one's.
         question, asked_at = self._asked[answer.request]
         if not isinstance(answer, ReadAnswer) or answer.is_last:
             del self._asked[answer.request]

@@ -8,6 +8,7 @@ of that size, from as many processes as there are nodes.
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -67,6 +68,16 @@ class Run:
         """Bytes of records acknowledged per second."""
         return self.records_count * self.load.record_bytes / self.took_s
 
+    def with_round(self, other: "Run") -> "Run":
+        """Both rounds of one load as one."""
+        self.latencies.add(other.latencies)
+        return attrs.evolve(
+            self,
+            records_count=self.records_count + other.records_count,
+            took_s=self.took_s + other.took_s,
+            group_bytes=(self.group_bytes + other.group_bytes) // 2,
+        )
+
 
 async def run_load(
     site: Site,
@@ -109,11 +120,17 @@ async def measure_append(
     """Run all loads with their floors and return all figures."""
     figures: list[Figure] = []
     for load in loads:
-        tell(f"{load.name}: appending for {duration_s:.0f} s")
         payloads = payloads_of(load.record_bytes, _POOL_BYTES)
-        run = await run_load(
-            site, load, site.log, site.streams, duration_s=duration_s, payloads=payloads
-        )
+        if site.proxied is None:
+            tell(f"{load.name}: appending for {duration_s:.0f} s")
+            run = await run_load(
+                site, load, site.log, site.streams, duration_s=duration_s, payloads=payloads
+            )
+            proxied = None
+        else:
+            run, proxied = await _run_both_ways(
+                site, load, site.proxied, duration_s=duration_s, payloads=payloads, tell=tell
+            )
         size = LATENCY_WRITE_BYTES if load.is_one_at_a_time else run.group_bytes
         processes = 1 if load.is_one_at_a_time else len(site.nodes)
         tell(
@@ -121,19 +138,50 @@ async def measure_append(
         )
         floor = await _best_floor(site.directory, write_bytes=size, processes_count=processes)
         figures += _figures(site, run, floor)
-        if site.proxied is not None:
-            tell(f"{load.name}: appending through a proxy for {duration_s:.0f} s")
-            proxied = await run_load(
-                site,
-                load,
-                site.proxied,
-                site.proxied_streams,
-                duration_s=duration_s,
-                payloads=payloads,
-            )
+        if proxied is not None:
             tell(f"{load.name}: measuring the WebSocket hop alone")
             figures += await _proxied_figures(run, proxied)
     return figures
+
+
+async def _run_both_ways(
+    site: Site,
+    load: Load,
+    proxied: Log,
+    *,
+    duration_s: float,
+    payloads: Sequence[bytes],
+    tell: Callable[[str], None],
+) -> tuple[Run, Run]:
+    """The load direct and through a proxy, each in two rounds: first, fourth; second, third.
+
+    The first gigabytes of a run are the cheapest: later, copying into the page cache takes the
+    kernel twice the time, at least on a virtual machine. One long round of each would compare
+    that, too.
+    """
+    direct_round = partial(
+        run_load,
+        site,
+        load,
+        site.log,
+        site.streams,
+        duration_s=duration_s / 2,
+        payloads=payloads,
+    )
+    proxied_round = partial(
+        run_load,
+        site,
+        load,
+        proxied,
+        site.proxied_streams,
+        duration_s=duration_s / 2,
+        payloads=payloads,
+    )
+    tell(f"{load.name}: appending direct and through a proxy in turn, {2 * duration_s:.0f} s")
+    direct = await direct_round()
+    through = await proxied_round()
+    through = through.with_round(await proxied_round())
+    return direct.with_round(await direct_round()), through
 
 
 async def _proxied_figures(direct: Run, proxied: Run) -> list[Figure]:
@@ -171,6 +219,7 @@ async def _proxied_figures(direct: Run, proxied: Run) -> list[Figure]:
             floor=floor / 1e6,
             goal=goal,
         ),
+        figure(f"{name} group write", proxied.group_bytes, "bytes"),
         *proxied.latencies.figures(name),
     ]
 

@@ -51,6 +51,10 @@ class LatencyHistogram:
         """Record the latency of one append."""
         self._counts[int(latency_s * _STEPS_PER_S)] += 1
 
+    def add(self, other: "LatencyHistogram") -> None:
+        """Count the latencies of another histogram, too."""
+        self._counts.update(other._counts)  # noqa: SLF001 - its own class.
+
     def _histogram(self) -> HdrHistogram:
         histogram = HdrHistogram(1, HIGHEST_US, 3)
         for step, count in self._counts.items():

@@ -24,7 +24,7 @@ from geolog.wire.session.batches import SUBPROTOCOL_BATCHES, encode_batches
 from geolog.wire.session.channel_messages import BatchPlaced
 from geolog.wire.session.paths import SESSION_PATH
 
-_ANSWER = encode_batches(BatchPlaced(1, 0, 1, 0, 0))
+_ANSWER = encode_batches(BatchPlaced(1, 0, 1, 0, 0, 0))
 
 
 async def measure_hop(*, message_bytes: int, in_flight_bytes: int, duration_s: float) -> float:

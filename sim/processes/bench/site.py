@@ -36,6 +36,8 @@ class Site:
     data_dirs: Sequence[Path] = ()
     """Data directories of the nodes, the one in the benchmark's region first; empty for a
     cluster on other machines."""
+    node_pids: Sequence[int] = ()
+    """Processes of the nodes; empty for a cluster on other machines."""
 
 
 @asynccontextmanager

@@ -51,7 +51,8 @@ class Studio:
 
     def keep(self, name: str, title: str, output: str) -> None:
         """Write one picture and print its name."""
-        svg = picture_of(output, title=title, columns=COLUMNS)
+        as_in_checkout = output.replace(str(Path(sys.executable).parent), ".venv/bin")
+        svg = picture_of(as_in_checkout, title=title, columns=COLUMNS)
         write_whole(self.pictures / f"{name}.svg", svg)
         sys.stdout.write(f"{self.pictures / name}.svg: {len(svg):,} bytes\n")
 

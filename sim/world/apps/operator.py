@@ -1,5 +1,7 @@
 """Operators of a world's nodes: they replace and repair with the code of the command."""
 
+from contextlib import suppress
+
 import trio
 
 import geolog
@@ -9,6 +11,7 @@ from geolog.admin.repair import LedgerRepairer, RepairReport
 from geolog.admin.replacement import NodeReplacer
 from geolog.ledger.copying.copier import Copier
 from geolog.ledger.copying.fragment_copy import CopyConfig
+from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.replaced_nodes import NodeRunsError
 from geolog.protocol.ledger_state import LedgerState
 from sim.world.process import Process
@@ -81,12 +84,12 @@ async def repair_all(
     """
     access, config = log.access, _COPYING
     repairer = LedgerRepairer(access, config)
-    reports = [
-        await repairer.repair(record.ledger, is_deep=is_deep)
-        for bucket in await access.catalog.buckets()
-        for record in await access.catalog.records_in(bucket)
-        if record.state is LedgerState.CLOSED
-    ]
+    reports = []
+    for bucket in await access.catalog.buckets():
+        for record in await access.catalog.records_in(bucket):
+            if record.state is LedgerState.CLOSED:
+                with suppress(NoSuchLedgerError):  # Retention of a proxy trims it meanwhile.
+                    reports.append(await repairer.repair(record.ledger, is_deep=is_deep))
     copier = Copier(access.replicas, region=access.region, config=config)
     doubts = await settle_doubts(access, copier, timeout_s=config.member_timeout_s)
     return reports, doubts

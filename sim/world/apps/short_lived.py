@@ -56,7 +56,7 @@ class ShortLived:
             try:
                 await log.create_stream(
                     BRIEF,
-                    **terms_of(self.options.shape.quorum, self.options.placement.policy),
+                    **terms_of(self.options.shape.quorum, self.options.placement),
                     segment_bytes=_SEGMENT_BYTES,
                     segment_age_s=self.calls.stream.segment_age_s,
                     if_not_exists=True,

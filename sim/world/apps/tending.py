@@ -34,7 +34,9 @@ class Tending:
         async def main(process: Process, log: geolog.Log) -> None:
             while True:
                 try:
-                    if options.placement.survive is None or await _are_up(log, nodes_count):
+                    placement = options.placement
+                    needs_all = placement.survive is not None or placement.is_regional
+                    if not needs_all or await _are_up(log, nodes_count):
                         await self._create(log, options)
                         return
                 except geolog.GeologError as error:
@@ -47,7 +49,7 @@ class Tending:
 
     async def _create(self, log: geolog.Log, options: Options) -> None:
         stream, placement = self.calls.stream, options.placement
-        terms = terms_of(options.shape.quorum, placement.policy)
+        terms = terms_of(options.shape.quorum, placement)
         if placement.survive is not None:
             terms = StreamTerms(survive=placement.survive)
         await log.create_stream(

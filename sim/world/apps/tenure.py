@@ -6,6 +6,7 @@ import attrs
 import trio
 
 import geolog
+from geolog.client.writing.writer_pending import NewRecord
 from sim.world.apps.new_records import NewRecords
 from sim.world.calls import Calls
 from sim.world.history import Append, Outcome, words_of
@@ -74,6 +75,8 @@ class Tenure:
             receipt = await pending.wait()
         except geolog.GeologError as error:
             return self._fail(append, error)
+        if isinstance(pending, NewRecord) and receipt.dlsn.slot > pending.slot:
+            self.calls.history.happened.add("entry-shared")
         if not receipt.provisional:
             self._on_receipt(append, receipt)
         elif self.calls.is_heard(self.process):

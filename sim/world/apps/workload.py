@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import attrs
 
 from sim.world.apps.appending import Appending
+from sim.world.apps.cursor_reading import CursorReading
 from sim.world.apps.operator import OPERATOR
 from sim.world.apps.placing import Placing
 from sim.world.apps.reading import Reading
@@ -31,6 +32,7 @@ class Workload:
     reading: Reading = attrs.field(init=False)
     tending: Tending = attrs.field(init=False)
     placing: Placing = attrs.field(init=False)
+    cursor_reading: CursorReading = attrs.field(init=False)
     short_lived: ShortLived = attrs.field(init=False)
     places: OwnerPlaces = attrs.field(factory=OwnerPlaces, init=False)
 
@@ -39,6 +41,7 @@ class Workload:
         self.reading = Reading(self.calls)
         self.tending = Tending(self.calls)
         self.placing = Placing(self.calls, self.options.placement)
+        self.cursor_reading = CursorReading(self.calls)
         self.short_lived = ShortLived(self.calls, self.options)
 
     def start(self, world: World) -> None:
@@ -53,15 +56,19 @@ class Workload:
                 self.calls, self.places, world.network.transport
             ).append_for_ever
         for number in range(shape.writers_count):
-            region = shape.regions[number % len(shape.regions)]
+            region = world.options.writer_region(number)
             world.start_client(f"writer-{number + 1}", region, append_for_ever)
         for number in range(shape.readers_count):
             region = shape.regions[-1 - number % len(shape.regions)]
             world.start_client(f"reader-{number + 1}", region, self.reading.read_for_ever)
         owning = self._owning(world)
         for number in range(self.calls.stream.owners_apart):
-            region = shape.regions[number % len(shape.regions)]
+            region = world.options.writer_region(number)
             world.start_client(f"owner-{number + 1}", region, owning.own_for_ever)
+        for number in range(self.calls.stream.cursor_readers):
+            region = shape.regions[number % len(shape.regions)]
+            by_cursor = self.cursor_reading.read_for_ever
+            world.start_client(f"cursor-{number + 1}", region, by_cursor)
         for host, main in self._tenders():
             world.start_client(host, shape.regions[0], main)
 
@@ -79,6 +86,8 @@ class Workload:
             yield "grower", self.tending.add_partitions
         if stream.seal_after_s_max is not None:
             yield "sealer", self.tending.seal
+        if stream.cursor_seek_rest_s_max is not None:
+            yield "seeker", self.cursor_reading.seek_for_ever
         if placement.switch_rest_s_max is not None:
             yield "switcher", self.placing.switch_for_ever
         if placement.repair_rest_s_max is not None:

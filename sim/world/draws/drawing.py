@@ -10,6 +10,7 @@ import attrs
 
 from sim.world.chance import Draws
 from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
+from sim.world.draws.cursor_draws import draw_cursors
 from sim.world.draws.disk_draws import CREATED, UNREADABLE, draw_damage, draw_disks
 from sim.world.draws.hand_over_draws import HAND_OVER, draw_hand_overs
 from sim.world.draws.owner_draws import LOST_EARLY, draw_owners
@@ -35,6 +36,7 @@ from topology.quorum import QuorumConfig
 REGION_NAMES = ("us-east", "eu-west", "ap-northeast", "sa-east", "af-south")
 
 _HARSH_SHARE = 0.5
+_HEDGES = ("auto", "auto", "off", "20ms", "sla:100ms")
 _HASTY_SHARE = 0.3
 _TIGHT_SHARE = 0.2
 _NAMED_SHARE = 0.4
@@ -93,7 +95,7 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     made = draw_clocks(made, draws)
     made = draw_exchange(made, draws)
     made = draw_damage(made, draws)
-    for draw in (draw_twins, draw_hand_overs, draw_proxies):
+    for draw in (draw_twins, draw_hand_overs, draw_proxies, draw_cursors):
         made = draw(made, draws) if made == drawn else made
     return made
 
@@ -157,6 +159,7 @@ def _draw_mild_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:
             are_writers_named=draws.happens("are_writers_named", _NAMED_SHARE),
             disks_per_node=_draw_disks_per_node(draws),
             headers_share=_draw_headers_share(draws),
+            hedge=draws.choice("hedge", _HEDGES),
         ),
         links=_draw_links(draws),
         hazards=_draw_hazards(draws, fault_kinds),
@@ -191,6 +194,7 @@ def draw_harsh_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:
             are_writers_named=draws.happens("are_writers_named", _NAMED_SHARE),
             disks_per_node=_draw_disks_per_node(draws),
             headers_share=_draw_headers_share(draws),
+            hedge=draws.choice("hedge", _HEDGES),
         ),
         links=_draw_links(draws),
         hazards=_draw_harsh_hazards(draws, fault_kinds),

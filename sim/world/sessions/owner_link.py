@@ -62,7 +62,7 @@ class LinkedBatch(SentBatch):
         """Take the answer in."""
         match found:
             case LinePlace(dlsn, sequence):
-                self.tell(Placed(dlsn.segment, dlsn.entry, sequence))
+                self.tell(Placed(dlsn.segment, dlsn.entry, dlsn.slot, sequence))
             case GeologError():
                 self.tell(answer_of_error(found))
             case _:

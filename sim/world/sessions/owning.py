@@ -229,8 +229,9 @@ class _Serving:
             case Repeated(records):
                 first = await records.answer(row)
                 return LinePlace(first.dlsn, first.sequence)
-            case Placed(segment, entry, first_sequence):
-                return LinePlace(DLSN(segment, entry, row), Sequence(first_sequence + row))
+            case Placed(segment, entry, slot, first_sequence):
+                place = DLSN(segment, entry, slot + row)
+                return LinePlace(place, Sequence(first_sequence + row))
             case AppendRefused(error=error) | Unknown(error=error) | OwnerEnded(error=error):
                 raise error
             case None | Received():

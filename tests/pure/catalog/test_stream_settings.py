@@ -10,7 +10,7 @@ from geolog.catalog.stream_settings import StreamChanges, StreamSettings
 from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
 from topology.errors import InvalidArgumentError, SealedError
 from topology.quorum import Durability, QuorumConfig
-from topology.stream_policy import PolicyKind
+from topology.stream_policy import PlacementTerms, PolicyKind
 
 RECORD = StreamRecord(
     name=StreamName("shop", "orders"),
@@ -29,15 +29,15 @@ def test_texts_are_parsed_when_the_settings_are_built() -> None:
 
     assert settings.mode is StreamMode.GLOBAL
     assert settings.durability is Durability.COUNT
-    assert settings.policy is PolicyKind.RACK_AWARE
+    assert settings.policy == PlacementTerms(policy=PolicyKind.RACK_AWARE)
 
 
 @pytest.mark.parametrize(
     ("mode", "durability", "policy", "says"),
     [
-        ("regional", "regions", None, "'regional'"),
+        ("continental", "regions", None, "'continental'"),
         ("global", "disks", None, "'disks'"),
-        ("global", "regions", "rack_awar", "'rack_aware'"),
+        ("global", "regions", "Rack aware", "policy 'Rack aware' is no name"),
     ],
 )
 def test_unknown_texts_are_refused(

@@ -67,7 +67,7 @@ class FakeSink:
             return answered(AppendRefused(ConflictError("another sequence is due")))
         self.listener = listener
         first = sum(one.sealed.record_count for one in self.taken)
-        place = Placed(1, len(self.taken), Sequence(first))
+        place = Placed(1, len(self.taken), 0, Sequence(first))
         self.taken.append(Taken(sealed, terms, place, listener=listener))
         return self.taken[-1]
 

@@ -119,7 +119,7 @@ class FarOwner:
         """The next answer arrives."""
         one = self.coming.popleft()
         one.finish(
-            Placed(1, 0, one.first_sequence)
+            Placed(1, 0, 0, one.first_sequence)
             if one.verdict is None
             else answer_of_error(one.verdict)
         )

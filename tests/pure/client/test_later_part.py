@@ -25,6 +25,7 @@ from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
+from geolog.ledger.reading.ledger_tail import LedgerTails, TailConfig
 from geolog.ledger.recovery.ledger_recovery import RecoveryConfig
 from geolog.metadata.documents import seal_document
 from geolog.metadata.paths import ClusterPaths
@@ -113,6 +114,7 @@ async def open_scan(
             partitions=partitions,
             ledgers=ledgers,
             reader=reader,
+            tails=LedgerTails(reader, TailConfig()),
             tail=TailFinder(
                 partitions=partitions,
                 ledgers=ledgers,

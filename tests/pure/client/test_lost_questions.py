@@ -22,9 +22,11 @@ from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address, ByteStream
 from geolog.wire.session.batches import (
     SUBPROTOCOL_BATCHES,
+    BatchesFromClient,
     BatchesFromProxy,
     decode_from_client,
     encode_batches,
+    messages_of,
 )
 from geolog.wire.session.channel_messages import (
     AskStanding,
@@ -43,6 +45,7 @@ class MortalProxy:
 
     questions_left: int
     subprotocol: str | None = SUBPROTOCOL_BATCHES
+    origin: str | None = None
     _answers: deque[bytes] = attrs.field(factory=deque)
     _changed: trio.Event = attrs.field(factory=trio.Event)
     _is_dead: bool = False
@@ -59,7 +62,11 @@ class MortalProxy:
         """Answer what the client asks."""
         await trio.lowlevel.checkpoint()
         assert isinstance(message, bytes)
-        match decode_from_client(message):
+        for one in messages_of(message):
+            self._take(decode_from_client(one))
+
+    def _take(self, message: BatchesFromClient) -> None:
+        match message:
             case OpenChannel(channel=channel):
                 self._answer(
                     ChannelOpened(

@@ -99,7 +99,7 @@ class Partition:
 
     def answer(self) -> None:
         """Acknowledge the last batch."""
-        self.sent[-1].finish(Placed(1, 0, FIRST_SEQUENCE))
+        self.sent[-1].finish(Placed(1, 0, 0, FIRST_SEQUENCE))
         assert self.listener is not None
         self.listener.on_answers()
 

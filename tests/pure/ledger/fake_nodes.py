@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -20,6 +20,7 @@ from geolog.protocol.messages import (
     Add,
     AddsSynced,
     Answer,
+    Cancel,
     EntryAnswer,
     Fence,
     Fenced,
@@ -34,6 +35,8 @@ from geolog.protocol.messages import (
     PushLac,
     Read,
     ReadAnswer,
+    Reason,
+    Refused,
 )
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError
 from geolog.wire.batch import seal_batch
@@ -59,16 +62,22 @@ def honest(_asked: Message, answers: list[Message]) -> list[Message]:
 
 @attrs.define(eq=False)
 class FakeNode:
-    """A node that stores entries in a dictionary, and answers at once."""
+    """A node that stores entries in a dictionary."""
 
     network: MemoryNetwork
     node_id: str
     region: str
     instance: InstanceId
     lie: Lie = honest
+    delay_s: float = 0.0
+    """How long it takes to answer each message."""
+    answer_s: float = 0.0
+    """How long it takes to read the entries of one answer."""
     is_reading: bool = True
     """Whether it reads the messages sent to it."""
     entries: dict[EntryId, bytes] = attrs.field(factory=dict)
+    follows: dict[int, Follow] = attrs.field(factory=dict)
+    """Those that wait, of its newest connection."""
     asked: list[Message] = attrs.field(factory=list)
     """All messages to it, in order, over all connections."""
     lac: EntryId = NO_ENTRY
@@ -102,6 +111,7 @@ class FakeNode:
                     return  # The host was killed.
                 self.connections_count += 1
                 self.streams.append(stream)
+                self.follows.clear()
                 nursery.start_soon(self._serve, stream)
 
     async def _serve(self, stream: ByteStream) -> None:
@@ -115,7 +125,11 @@ class FakeNode:
                 for frame in reader.frames():
                     message = decode(frame)
                     self.asked.append(message)
+                    if self.delay_s and not isinstance(message, Hello):
+                        await trio.sleep(self.delay_s)
                     for answer in self.lie(message, self._answers(message)):
+                        if self.answer_s and isinstance(message, Read):
+                            await trio.sleep(self.answer_s)
                         await stream.send(encode(answer))
                     if not self.is_reading and not isinstance(message, Hello | OpenLedger):
                         await trio.sleep_forever()
@@ -141,12 +155,13 @@ class FakeNode:
             case PushLac(lac=lac):
                 self.lac = max(self.lac, lac)
                 return []
+            case Cancel(request):
+                return self._answers_to_cancel(request)
             case Read():
                 return self._answers_to_read(message)
-            case Follow(request, first=first, count_max=count):
-                end = min(self.lac + 1, first + count)  # It never waits.
-                found = tuple(self._entry(EntryId(entry)) for entry in range(first, end))
-                return [ReadAnswer(request, self.lac, first, found, is_fenced=bool(self.fence))]
+            case Follow(request):
+                self.follows[request] = message
+                return self._answers_to_follows()
             case Probe(request, first=first, count_max=count):
                 probed = tuple(self._entry(EntryId(first + one)).answer for one in range(count))
                 highest = max(self.entries, default=NO_ENTRY)
@@ -157,6 +172,30 @@ class FakeNode:
                 ]
             case _:
                 raise AssertionError(message)
+
+    async def acknowledge(self, lac: int) -> None:
+        """Learn of a LAC, and answer the follows that waited for it."""
+        self.lac = EntryId(lac)
+        for answer in self._answers_to_follows():
+            await self.send(answer)
+
+    def _answers_to_follows(self) -> list[Message]:
+        answers: list[Message] = []
+        for request, follow in list(self.follows.items()):
+            if follow.first > self.lac and not self.fence:
+                continue
+            del self.follows[request]
+            end = min(self.lac + 1, follow.first + follow.count_max)
+            found = tuple(self._entry(EntryId(entry)) for entry in range(follow.first, end))
+            answers.append(
+                ReadAnswer(request, self.lac, follow.first, found, is_fenced=bool(self.fence))
+            )
+        return answers
+
+    def _answers_to_cancel(self, request: int) -> list[Message]:
+        if self.follows.pop(request, None) is None:
+            return []  # It answers everything else at once.
+        return [Refused(request, Reason.CANCELLED, NO_EPOCH, "cancelled")]
 
     def _answers_to_read(self, read: Read) -> list[Message]:
         left = [self._entry(EntryId(read.first + one)) for one in range(read.count_max)]
@@ -232,15 +271,16 @@ def entry_of(entry: int, *, value: bytes = b"value", segment: int = SEGMENT) -> 
 
 @asynccontextmanager
 async def open_fake_nodes(
-    connection: ConnectionConfig | None = None, *, count: int = 3
+    connection: ConnectionConfig | None = None,
+    *,
+    count: int = 3,
+    regions: Sequence[str] = ("near", "far", "farther"),
 ) -> AsyncIterator[FakeNodes]:
-    """Open nodes that alternate between three regions, honest until told otherwise."""
+    """Open nodes that alternate between these regions, honest until told otherwise."""
     network = MemoryNetwork()
     nodes = [
         FakeNode(network, f"node-{number}", region, InstanceId(f"{number}" * 32))
-        for number, region in zip(
-            range(count), itertools.cycle(("near", "far", "farther")), strict=False
-        )
+        for number, region in zip(range(count), itertools.cycle(regions), strict=False)
     ]
     async with (
         open_memory_store() as store,

@@ -16,6 +16,7 @@ from geolog.ledger.reading.ledger_reader import (
 )
 from geolog.ledger.replicas.entry_check import check_place
 from geolog.protocol.entry_numbering import EntryNumbering
+from geolog.protocol.hedge_policy import OFF
 from geolog.protocol.ids import EntryId, LedgerId, SegmentEntry
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import (
@@ -188,7 +189,7 @@ async def test_a_silent_replica_is_asked_last_for_a_while(
     async with open_fake_nodes() as nodes:
         nodes.store(10)
         nodes.nodes[0].lie = LIES["silence"]
-        reader = a_reader(nodes)
+        reader = a_reader(nodes).hedged_by(OFF)
         await reader.read(nodes.ledger(), EntryId(0), EntryId(0))
         started_s = trio.current_time()
         await reader.read(nodes.ledger(), EntryId(1), EntryId(1))
@@ -307,7 +308,8 @@ async def test_readers_share_what_one_learned_of_a_silent_replica(
     async with open_fake_nodes() as nodes:
         nodes.store(10)
         nodes.nodes[0].lie = LIES["silence"]
-        patient, hasty = a_reader(nodes), a_reader(nodes, replica_timeout_s=1)
+        patient = a_reader(nodes).hedged_by(OFF)
+        hasty = a_reader(nodes, replica_timeout_s=1).hedged_by(OFF)
         await hasty.read(nodes.ledger(), EntryId(0), EntryId(4))
         asked_count, started_s = len(nodes.nodes[0].asked), trio.current_time()
 

@@ -1,6 +1,7 @@
 """Streaming a ledger's entries from replicas, some of which lie, fail or stay silent."""
 
 import random
+from itertools import pairwise
 
 import attrs
 import pytest
@@ -9,6 +10,7 @@ from trio.testing import MockClock
 
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.reading.ledger_stream import LedgerStream
+from geolog.ledger.replicas.shadow_requests import ShadowRequests
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
 from geolog.protocol.messages import Message, Read, ReadAnswer
@@ -194,41 +196,22 @@ async def test_entries_spread_over_an_ensemble_are_requested_many_at_a_time(
         assert sum(len(reads_at(nodes, number)) for number in range(5)) <= 3
 
 
-async def test_a_follower_gets_acknowledged_entries_only(
+async def test_a_long_stream_comes_back_to_the_nearest_replica_once_it_is_well(
     autojump_clock: MockClock,
 ) -> None:
     async with open_fake_nodes() as nodes:
-        nodes.store(10)
-        nodes.nodes[0].lac = EntryId(6)
-        reader = LedgerReader(
-            nodes.replicas,
-            rng=random.Random(1),
-            config=LedgerReadConfig(),
-            record_now=nodes.record_now,
-        )
-        followed = await reader.follow(nodes.ledger(), EntryId(4), wait_s=0.5)
+        nodes.store(400)
+        nodes.replicas.note_failed(nodes.ledger().fragments[-1].ensemble[0])
+        served_by = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ShadowRequests(nodes.replicas).run)
+            with a_stream(nodes, 0, 399, batch_bytes=2 * ENTRY_BYTES + 10) as stream:
+                while stream.entry_next <= stream.last:
+                    served_by.append((await stream.read())[-1].served_by.node_id)
+                    await trio.sleep(0.05)  # Longer than the demotion, in all.
+            nursery.cancel_scope.cancel()
 
-        assert followed is not None
-        assert [one.entry for one in followed.entries] == [4, 5, 6]
-        assert followed.lac == 6
-
-
-async def test_a_follower_goes_to_another_member_when_its_own_fails(
-    autojump_clock: MockClock,
-) -> None:
-    async with open_fake_nodes() as nodes:
-        nodes.store(10)
-        for node in nodes.nodes:
-            node.lac = EntryId(9)
-        nodes.network.kill(nodes.nodes[0].address.host)
-        reader = LedgerReader(
-            nodes.replicas,
-            rng=random.Random(1),
-            config=LedgerReadConfig(),
-            record_now=nodes.record_now,
-        )
-        assert await reader.follow(nodes.ledger(), EntryId(4), wait_s=0.5) is None
-        followed = await reader.follow(nodes.ledger(), EntryId(4), wait_s=0.5)
-
-        assert followed is not None
-        assert followed.entries[0].served_by.location.region != "near"
+    assert served_by[0] != "node-0"
+    assert served_by[-1] == "node-0"
+    changes = sum(one != other for one, other in pairwise(served_by))
+    assert changes <= 2

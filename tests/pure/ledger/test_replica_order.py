@@ -6,11 +6,13 @@ from collections import Counter
 import trio
 from trio.testing import MockClock
 
-from geolog.ledger.replicas.replica_order import KEPT_S, ReplicaOrder
+from geolog.ledger.replicas.replica_order import EXPLORED_READS, KEPT_S, ReplicaOrder
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, Member
 from topology.location import Location
+from topology.membership import NodeUse
 from topology.read_order import ReadOrder
+from topology.replica_ranking import DEMOTED_S_MIN, OVERTAKEN_MAX
 
 PLACES = ["/b/1", "/a/1", "/c/1", "/a/2", "/b/2", "/a/3"]
 FRAGMENT = Fragment(
@@ -70,34 +72,93 @@ async def test_a_reader_keeps_an_order_for_a_while_and_readers_differ(
     assert max(firsts.values()) < 2.5 * min(firsts.values())
 
 
-async def test_a_slow_replica_is_asked_last_until_it_is_forgiven(
+async def test_a_failed_replica_is_asked_last_until_one_read_tries_it(
     autojump_clock: MockClock,
 ) -> None:
     reader = order_of(local=Location("a", "2"))
-    slow = FRAGMENT.ensemble[3].instance
-    reader.note_slow(slow)
-    while_slow = reader.of(FRAGMENT, SLOTS)
-    reader.forgive(slow)
-    forgiven = reader.of(FRAGMENT, SLOTS)
-    reader.note_slow(slow)
-    await trio.sleep(6)
-    in_time = reader.of(FRAGMENT, SLOTS)
+    failed = FRAGMENT.ensemble[3].instance
+    reader.note_failed(failed)
+    demoted = reader.of(FRAGMENT, SLOTS)
+    await trio.sleep(DEMOTED_S_MIN)
+    unasked = reader.of(FRAGMENT, SLOTS)[0]
+    await trio.sleep(KEPT_S)
+    firsts = []
+    for _ in range(5):
+        firsts.append(reader.of(FRAGMENT, SLOTS)[0])
+        reader.asked(FRAGMENT.ensemble[firsts[-1]].instance)
+    reader.note_answered(failed, 0.01)
 
-    assert while_slow[-1] == 3
-    assert forgiven[0] == in_time[0] == 3
+    assert demoted[-1] == 3
+    assert unasked == firsts[0] == 3, "one read tries it, once it is asked"
+    assert 3 not in firsts[1:], "the others wait for what becomes of it"
+    assert reader.of(FRAGMENT, SLOTS)[0] == 3
 
 
-async def test_orders_stay_while_others_find_the_same_replica_slow(
+async def test_a_replica_overtaken_once_keeps_its_place(autojump_clock: MockClock) -> None:
+    reader = order_of(local=Location("a", "2"))
+    overtaken = FRAGMENT.ensemble[3].instance
+    for _ in range(OVERTAKEN_MAX - 1):
+        reader.note_overtaken(overtaken)
+    before = reader.of(FRAGMENT, SLOTS)
+    reader.note_overtaken(overtaken)
+
+    assert before[0] == 3
+    assert reader.of(FRAGMENT, SLOTS)[-1] == 3
+
+
+async def test_orders_stay_while_others_find_the_same_replica_failed(
     autojump_clock: MockClock,
 ) -> None:
     shared = order_of(local=Location.within("a"))
-    slow = FRAGMENT.ensemble[1].instance
-    shared.note_slow(slow)
+    failed = FRAGMENT.ensemble[1].instance
+    shared.note_failed(failed)
     first = shared.of(FRAGMENT, SLOTS)
     firsts = set()
     for _ in range(20):
-        shared.note_slow(slow)
+        shared.note_failed(failed)
         firsts.add(tuple(shared.of(FRAGMENT, SLOTS)))
 
     assert firsts == {tuple(first)}
     assert first[-1] == 1
+
+
+async def test_reads_prefer_the_clearly_faster_of_equals_and_explore_the_others(
+    autojump_clock: MockClock,
+) -> None:
+    reader = order_of(local=Location.within("a"))
+    near = [FRAGMENT.ensemble[slot].instance for slot in (1, 3, 5)]
+    for _ in range(10):
+        for instance, took_s in zip(near, (0.002, 0.030, 0.002), strict=True):
+            reader.note_answered(instance, took_s)
+    firsts = Counter[int]()
+    for _ in range(EXPLORED_READS * 20):
+        firsts[reader.of(FRAGMENT, SLOTS)[0]] += 1
+        await trio.sleep(0.001)
+
+    assert set(firsts) == {1, 3, 5}
+    assert 0 < firsts[3] <= 20
+
+
+async def test_a_read_only_replica_comes_after_its_equals_only(
+    autojump_clock: MockClock,
+) -> None:
+    readonly = {FRAGMENT.ensemble[1].instance, FRAGMENT.ensemble[3].instance}
+
+    def use_of(instance: InstanceId) -> NodeUse:
+        return NodeUse.READONLY if instance in readonly else NodeUse.WRITABLE
+
+    firsts = {
+        ReplicaOrder(
+            ReadOrder.SEED,
+            local=Location.within("a"),
+            rng=random.Random(seed),
+            use_of=use_of,
+        ).of(FRAGMENT, SLOTS)[0]
+        for seed in range(20)
+    }
+    alone = ReplicaOrder(
+        ReadOrder.SEED, local=Location("a", "2"), rng=random.Random(0), use_of=use_of
+    ).of(FRAGMENT, SLOTS)
+
+    assert firsts == {5}
+    assert alone[0] == 3, "nearer than every writable one"

@@ -12,12 +12,15 @@ from geolog.ledger.replicas.replicas import (
     Replicas,
     SilentMemberError,
 )
+from geolog.ledger.replicas.speculative_question import Given, Request
+from geolog.protocol.hedge_policy import OFF
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, Member
-from geolog.protocol.messages import Follow, Message, Probe, ProbeAnswer, ReadAnswer
+from geolog.protocol.messages import Follow, Message, Probe, ProbeAnswer, Read, ReadAnswer
+from geolog.protocol.speculation import AnswerWorth
 from tests.pure.ledger.fake_nodes import LEDGER, FakeNodes, open_fake_nodes
 from topology.errors import UnavailableError
-from topology.slow_nodes import SLOW_NODES_MAX
+from topology.replica_ranking import REPLICAS_MAX
 
 TIMEOUT_S = 2.0
 
@@ -60,19 +63,13 @@ async def test_the_limit_covers_the_wait_for_a_connection(autojump_clock: MockCl
         assert trio.current_time() - started_s == pytest.approx(0.5)
 
 
-async def test_a_member_waits_for_followers_on_top_of_the_limit(
-    autojump_clock: MockClock,
-) -> None:
-    async with open_fake_nodes() as nodes:
-        nodes.nodes[0].lie = mute_to_questions
-        started_s = trio.current_time()
+def first_entry(replicas: Replicas) -> Request[ReadAnswer, str]:
+    """The question for entry 0, to which the answer is the node that has it."""
 
-        with pytest.raises(SilentMemberError):
-            await replicas_of(nodes).follow(
-                LEDGER, member_of(nodes, 0), EntryId(5), 1, bytes_max=1, wait_s=1.0
-            )
+    def judge(member: Member, answer: ReadAnswer, _is_hedged: bool) -> str | AnswerWorth:  # noqa: FBT001 - A callback.
+        return member.node_id if answer.entries[0].body else AnswerWorth.NEGATIVE
 
-        assert trio.current_time() - started_s == pytest.approx(1.0 + TIMEOUT_S)
+    return replicas.read_request(LEDGER, EntryId(0), 1, bytes_max=100, judge=judge)
 
 
 async def test_members_are_asked_in_turn_until_one_has_a_good_answer(
@@ -80,19 +77,16 @@ async def test_members_are_asked_in_turn_until_one_has_a_good_answer(
 ) -> None:
     async with open_fake_nodes() as nodes:
         nodes.store(1, at=(1,))
-        fragment, asked = nodes.ledger().fragments[-1], list[str]()
+        fragment = nodes.ledger().fragments[-1]
         replicas = replicas_of(nodes)
 
-        async def ask(member: Member) -> ReadAnswer | None:
-            asked.append(member.node_id)
-            answer = await replicas.read(LEDGER, member, EntryId(0), 1, bytes_max=100)
-            return answer if answer.entries[0].body else None
+        given = await replicas.first_of(fragment, [0, 1, 2], first_entry(replicas))
 
-        good = await replicas.first_of(fragment, [0, 1, 2], ask)
-
-        assert good is not None
-        assert asked[0] == "node-0", "the nearest comes first"
-        assert asked[-1] == "node-1", "nobody is asked after the one that has it"
+        assert isinstance(given, Given)
+        assert given.good == "node-1"
+        assert not given.is_hedged, "the first had answered"
+        assert nodes.nodes[0].asked, "the nearest comes first"
+        assert sum(isinstance(one, Read) for one in nodes.nodes[1].asked) == 1
 
 
 async def test_a_member_that_fails_is_asked_last_until_it_is_forgiven(
@@ -101,13 +95,10 @@ async def test_a_member_that_fails_is_asked_last_until_it_is_forgiven(
     async with open_fake_nodes() as nodes:
         nodes.nodes[0].lie = mute_to_questions
         fragment = nodes.ledger().fragments[-1]
-        replicas = replicas_of(nodes)
-
-        async def lac(member: Member) -> EntryId:
-            return (await replicas.probe(LEDGER, member, EntryId(0), 0)).lac
+        replicas = replicas_of(nodes).hedged_by(OFF)
 
         before = replicas.in_order(fragment, [0, 1, 2])
-        assert await replicas.first_of(fragment, [0, 1, 2], lac) == -1
+        assert await replicas.lac(LEDGER, fragment, [0, 1, 2]) == -1
         after = replicas.in_order(fragment, [0, 1, 2])
         replicas.forgive(fragment.ensemble[0])
 
@@ -163,31 +154,6 @@ async def test_a_node_is_reached_once_it_was_greeted(autojump_clock: MockClock) 
             await replicas_of(nodes).reach(instance, never)
 
 
-async def test_a_streamed_read_limits_the_time_of_each_answer(
-    autojump_clock: MockClock,
-) -> None:
-    async with open_fake_nodes() as nodes:
-        nodes.store(3)
-
-        def cut_short(_asked: Message, answers: list[Message]) -> list[Message]:
-            return answers[:1]
-
-        nodes.nodes[0].lie = cut_short
-        read = await replicas_of(nodes).start_read(
-            LEDGER, member_of(nodes, 0), EntryId(0), 3, bytes_max=1
-        )
-
-        first = await read.answer()
-        with pytest.raises(SilentMemberError):
-            await read.answer()
-        read.close()
-
-        assert (first.first, len(first.entries)) == (0, 1)
-        (link,) = nodes.pool.links()
-        assert link.connection is not None
-        assert link.connection.is_idle, "nothing waits for answers that were dropped"
-
-
 async def test_copies_with_other_limits_share_what_each_learns(
     autojump_clock: MockClock,
 ) -> None:
@@ -210,12 +176,12 @@ async def test_what_is_known_of_nodes_is_bounded(autojump_clock: MockClock) -> N
         nodes.store(1)
         replicas = nodes.replicas
         location = member_of(nodes, 0).location
-        for number in range(max(SLOW_NODES_MAX, KEPT_MAX) + 10):
+        for number in range(max(REPLICAS_MAX, KEPT_MAX) + 10):
             gone = Member(InstanceId(f"{number:032x}"), f"gone-{number}", location)
             replicas.in_order(Fragment(EntryId(0), (gone,)), [0])
-            if number < SLOW_NODES_MAX + 10:
+            if number < REPLICAS_MAX + 10:
                 replicas.note_failed(gone)
         known = replicas.statistics()
 
-        assert known.slow_count == SLOW_NODES_MAX
+        assert known.demoted_count == REPLICAS_MAX
         assert 0 < known.orders_count <= KEPT_MAX

@@ -6,7 +6,7 @@ from geolog.partition.placement_notice import PlacementNotice
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.stream_state import PartitionName, StreamName
 from topology.ring.window_rule import Adherence
-from topology.stream_policy import PolicyKind
+from topology.stream_policy import terms_named
 
 
 def test_a_soft_ledger_is_logged_once_and_again_once_strict(
@@ -34,15 +34,18 @@ def test_a_soft_ledger_is_logged_once_and_again_once_strict(
 @pytest.mark.parametrize(
     ("policy", "adherence", "told"),
     [
-        (PolicyKind.RACK_AWARE, Adherence.SOFT, "SOFT (would not survive losing another rack)"),
-        (PolicyKind.ZONE_AWARE, Adherence.SOFT, "SOFT (would not survive losing another zone)"),
-        (PolicyKind.REGION_AWARE, Adherence.FAIL, "FAIL (breaks the policy of its stream)"),
+        ("rack_aware", Adherence.SOFT, "SOFT (would not survive losing another rack)"),
+        ("zone_aware", Adherence.SOFT, "SOFT (would not survive losing another zone)"),
+        ("region_aware", Adherence.FAIL, "FAIL (breaks the policy of its stream)"),
+        ("acme", Adherence.SOFT, "SOFT (meets policy 'acme' in part only)"),
     ],
 )
 def test_the_reason_names_the_domain_that_could_be_lost(
-    policy: PolicyKind, adherence: Adherence, told: str, caplog: pytest.LogCaptureFixture
+    policy: str, adherence: Adherence, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    notice = PlacementNotice(PartitionName(StreamName.parse("shop/orders"), 0), policy)
+    notice = PlacementNotice(
+        PartitionName(StreamName.parse("shop/orders"), 0), terms_named(policy)
+    )
     notice.see(LedgerId(2), adherence, is_undecided=False)
 
     (record,) = caplog.records

@@ -409,3 +409,34 @@ def test_a_wrong_type_is_reported_with_its_parameter_as_under_trio(
             writer.append("text")  # type: ignore[arg-type]
         with pytest.raises(geolog.InvalidArgumentError, match="headers must be a dict"):
             writer.append(b"x", headers=[("a", b"b")])  # type: ignore[arg-type]
+
+
+def test_a_reader_resumes_at_its_cursor_by_records_and_by_batches(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream) as writer:
+        for value in numbered(6):
+            writer.append(value)
+
+    with log.open_reader(stream, cursor="bills") as reader:
+        taken = [next(reader).sequence for _ in range(2)]
+        reader.commit()
+        stored = log.describe_cursor(stream, "bills").partition_list[0].sequence
+        taken.append(next(reader).sequence)
+    with ended_by(ZeroDivisionError), log.open_reader(stream, cursor="bills") as reader:
+        taken += [next(reader).sequence for _ in range(2)]
+        assert 1 // (taken[0])  # Raises with a record in hand.
+    with log.open_readers(stream, count=1, cursor="bills") as [reader]:
+        rest = [batch.first_sequence + batch.first_row for batch in reader.batches()]
+
+    assert (taken, stored) == ([0, 1, 2, 3, 4], 2)
+    assert rest == [4, 5]
+    assert log.describe_cursor(stream, "bills").lag_records == 0
+
+
+def test_a_reader_without_a_cursor_commits_nothing(log: blocking.Log, stream: str) -> None:
+    with log.open_reader(stream) as reader:
+        with pytest.raises(geolog.InvalidArgumentError, match="cursor='NAME'"):
+            reader.commit()
+        with pytest.raises(geolog.InvalidArgumentError, match="cursor='NAME'"):
+            reader.commit_nowait()

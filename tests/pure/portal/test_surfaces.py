@@ -11,9 +11,17 @@ from geolog import aio, blocking
 
 OF_TRIO_ALONE = {
     # For operators, who use trio, and for the block that opened the object.
-    "Log": {"access", "partition_opener", "recovery_progress", "check_open", "close"},
+    "Log": {
+        "access",
+        "partition_opener",
+        "scan_of",  # For the bridges between regions.
+        "recovery_progress",
+        "check_open",
+        "close",
+    },
     "Writer": {"append_fields_nowait", "close", "failure"},  # Called by other code in trio.
-    "Reader": {"close"},
+    # For queues, proxies.
+    "Reader": {"close", "runs_ahead", "on_taken", "commit_through", "wait_stored"},
     "Pending": set(),
 }
 PAIRS = [

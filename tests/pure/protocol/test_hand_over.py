@@ -40,6 +40,8 @@ class HandOverHistory:
         self.owners = dict.fromkeys(self.names, US)
         self.takes_appends = set(self.names)
         self.left: set[PartitionName] = set()
+        self.stopped: set[PartitionName] = set()
+        """Those whose ledgers were not closed in time."""
         self.under_way: list[Effect] = []
         self.trouble = rng.choice([0.0, 0.1, 0.4])
         self.happened: Counter[str] = Counter()
@@ -79,8 +81,10 @@ class HandOverHistory:
         match effect:
             case End(names=names):
                 ended = [name for name in names if rng.random() >= self.trouble / 4]
-                self.takes_appends -= set(ended)
-                return self.core.on_ended(effect, ended)
+                stopped = [name for name in names if rng.random() < self.trouble / 4]
+                self.stopped |= set(stopped) - set(ended)
+                self.takes_appends -= {*ended, *stopped}
+                return self.core.on_ended(effect, ended, stopped)
             case Give(offer, names):
                 assert self.takes_appends.isdisjoint(names), "given before it has ended"
                 fits = offer in self.offers and all(self.owners[one] == US for one in names)
@@ -124,6 +128,8 @@ class HandOverHistory:
                 case Outcome.KEPT:
                     assert owner == US, "not kept"
                     assert name in self.takes_appends, "ended, without an owner that leaves"
+                case Outcome.LEFT if name in self.stopped:
+                    self.happened["stopped too late"] += 1
                 case Outcome.LEFT:
                     assert name in self.left, "ended, without an owner that leaves"
                     assert not self.offers & set(self.wishes[name]), "a successor is there"
@@ -162,6 +168,7 @@ def test_every_partition_ends_with_the_outcome_that_metadata_has() -> None:
         "LOST",
         "an answer lost",
         "an offer withdrawn",
+        "stopped too late",
         "taken by a rival",
     ]
 
@@ -210,9 +217,14 @@ def test_a_withdrawn_offer_moves_what_has_ended_and_what_has_not() -> None:
 class GivesWithoutEnding(HandOver):
     """Gives partitions whose appends are not answered yet."""
 
-    def on_ended(self, end: End, ended: Iterable[PartitionName]) -> list[Effect]:
+    def on_ended(
+        self,
+        end: End,
+        ended: Iterable[PartitionName],
+        stopped: Iterable[PartitionName] = (),
+    ) -> list[Effect]:
         del ended
-        return super().on_ended(end, end.names)
+        return super().on_ended(end, end.names, stopped)
 
 
 class TrustsRefusals(HandOver):

@@ -348,9 +348,7 @@ def test_a_follow_waits_until_the_lac_is_reached() -> None:
     assert isinstance(replica.on(follow_of(1), nothing)[0], AnswerRead)
 
 
-@pytest.mark.parametrize(
-    ("first", "count", "expected"), [(0, 10, 3), (2, 10, 1), (0, 2, 2), (1, 0, 1)]
-)
+@pytest.mark.parametrize(("first", "count", "expected"), [(0, 10, 3), (2, 10, 1), (0, 2, 2)])
 def test_a_follow_reads_no_further_than_the_lac(first: int, count: int, expected: int) -> None:
     replica = replica_after(open_at(1), *(add_of(entry, lac=2) for entry in range(5)))
 
@@ -358,6 +356,15 @@ def test_a_follow_reads_no_further_than_the_lac(first: int, count: int, expected
         AnswerRead(
             Read(4, LEDGER, EntryId(first), expected, 100, 1, Epoch(0), HERE), is_synced=False
         )
+    ]
+
+
+def test_a_follow_for_the_lac_alone_waits_for_it_and_reads_nothing() -> None:
+    replica = replica_after(open_at(1), add_of(0), add_of(1, lac=0))
+
+    assert replica.on(follow_of(1, count=0), nothing) == [AwaitLac(follow_of(1, count=0))]
+    assert replica.on(follow_of(0, count=0), nothing) == [
+        Reply(ReadAnswer(4, EntryId(0), EntryId(0), ()))
     ]
 
 

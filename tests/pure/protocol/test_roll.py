@@ -30,3 +30,10 @@ def test_the_next_ledger_is_made_before_it_is_needed(
     written_bytes: int, *, is_due: bool
 ) -> None:
     assert POLICY.is_preparation_due(written_bytes=written_bytes) is is_due
+
+
+def test_a_policy_that_is_told_when_to_roll_only_prepares() -> None:
+    told = RollPolicy(segment_bytes=100, segment_age_s=60.0, is_told=True)
+
+    assert not told.is_due(written_bytes=1000, age_s=1000.0)
+    assert told.is_preparation_due(written_bytes=50)

@@ -301,6 +301,27 @@ def played(seed: int, core: type[SegmentSuccession] = SegmentSuccession) -> Owne
     return story
 
 
+def test_once_the_row_is_over_another_ledger_is_made_and_nothing_goes_to_the_open_one() -> None:
+    core = awake()
+    core.on_row_over()
+    assert (
+        core.on_entry(written_bytes=1, has_prepared=True, is_metadata_reachable=True, now_s=1.0)
+        is Sending.WAITS
+    )
+
+    unanswered = attrs.evolve(CALM, has_unanswered=True)
+    assert core.next_step(unanswered, now_s=1.0) == Rest(PACE.look_s)
+    assert core.next_step(CALM, now_s=1.1) == Prepare()
+    core.on_not_prepared(now_s=1.2)
+    assert core.next_step(CALM, now_s=1.2) == Rest(PACE.look_s)
+    assert core.next_step(CALM, now_s=3.2) == Prepare()
+    core.on_prepared()
+    assert core.next_step(attrs.evolve(CALM, prepared=READY), now_s=3.3) == MoveOn()
+    core.on_opened(now_s=3.4)
+    assert not core.is_rolling
+    assert core.next_step(CALM, now_s=3.4) == Rest(PACE.look_s)
+
+
 def test_the_steps_are_those_that_the_rules_ask_for_over_random_histories() -> None:
     sometimes: Counter[str] = Counter()
 
@@ -336,8 +357,8 @@ def test_a_partition_takes_entries_again_soon_once_all_is_well() -> None:
 class LeavesUnanswered(SegmentSuccession):
     """Rolls while entries are unanswered."""
 
-    def _roll_over(self, view: SegmentView) -> Step:
-        return super()._roll_over(attrs.evolve(view, has_unanswered=False))
+    def _roll_over(self, view: SegmentView, now_s: float) -> Step:
+        return super()._roll_over(attrs.evolve(view, has_unanswered=False), now_s)
 
 
 class NeverPauses(SegmentSuccession):

@@ -1,6 +1,7 @@
 """A client of `geolog.v1.batches` that sends what it likes, right or wrong."""
 
 import struct
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -19,6 +20,7 @@ from geolog.wire.session.batches import (
     BatchesFromProxy,
     decode_from_proxy,
     encode_batches,
+    messages_of,
 )
 from geolog.wire.session.channel_messages import (
     ChannelOpened,
@@ -42,6 +44,8 @@ class BatchesClient:
 
     socket: MessageSocket
     batches_count: int = 0
+    received: deque[bytes] = attrs.field(factory=deque)
+    """Messages that came together with an earlier one."""
 
     async def send(self, message: BatchesFromClient) -> None:
         """Send one message."""
@@ -54,9 +58,11 @@ class BatchesClient:
 
     async def receive(self) -> BatchesFromProxy:
         """The next message of the proxy."""
-        frame = await self.socket.receive()
-        assert isinstance(frame, bytes), frame
-        return decode_from_proxy(frame)
+        if not self.received:
+            frame = await self.socket.receive()
+            assert isinstance(frame, bytes), frame
+            self.received += messages_of(frame)
+        return decode_from_proxy(self.received.popleft())
 
     async def ask(self, message: BatchesFromClient) -> BatchesFromProxy:
         """Send one message, and return the next that comes."""

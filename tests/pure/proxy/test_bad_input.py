@@ -289,7 +289,7 @@ BAD_FRAMES = {
         {"id": "bad", "value": "v", "ack": "never"}, 400, "neither durable nor received"
     ),
     "a credit on an append session": BadFrame(
-        {"type": "credit", "records": 1}, 400, "credits are for reads", id=None
+        {"type": "credit", "records": 1}, 400, "credits and commits are for reads", id=None
     ),
     "a credit of nothing": BadFrame(
         {"type": "credit", "records": 0}, 400, 'needs "records", 1 or more', id=None

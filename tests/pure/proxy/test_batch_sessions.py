@@ -1,4 +1,4 @@
-"""A session of geolog's own clients bounds what it holds for a client that does not read."""
+"""Sessions of geolog's own clients: one that does not read, and messages that come together."""
 
 import trio
 from trio.testing import MockClock
@@ -6,15 +6,24 @@ from trio.testing import MockClock
 from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.writer_standing import WriterFence
 from geolog.wire.batch import seal_batch
-from geolog.wire.batch_terms import BatchTerms
+from geolog.wire.batch_terms import NO_TERMS, BatchTerms
 from geolog.wire.entry import WriterStamp
-from geolog.wire.session.channel_messages import AskStanding, BatchCompared, StandingTold
+from geolog.wire.session.batches import encode_batches, messages_of
+from geolog.wire.session.channel_messages import (
+    AskStanding,
+    BatchCompared,
+    BatchPlaced,
+    BatchRefused,
+    SendBatch,
+    StandingTold,
+)
 from tests.pure.proxy.batches_client import CHANNEL, open_batches
 from tests.pure.proxy.proxies import open_proxy
-from tests.pure.whole.clusters import STREAM, open_world
+from tests.pure.whole.clusters import STREAM, open_world, values_of
 
 RECORDS_COUNT = 1000
-REPEATS_COUNT = 20
+REPEATS_COUNT = 60
+"""Their answers are more than the client's socket takes unread: four messages of 256 KiB."""
 
 
 async def test_answers_to_comparisons_count_as_bytes_in_flight_until_they_are_sent(
@@ -43,3 +52,55 @@ async def test_answers_to_comparisons_count_as_bytes_in_flight_until_they_are_se
 
     assert held_bytes > REPEATS_COUNT * batch.length_bytes
     assert all(isinstance(one, BatchCompared) for one in answers)
+
+
+async def test_batches_of_one_message_are_judged_one_by_one_and_share_an_entry(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_batches(world.cluster, proxy, STREAM) as client,
+    ):
+        batches = [seal_batch([b"%d" % number], created_us=1) for number in range(20)]
+        sent = [
+            encode_batches(SendBatch(CHANNEL, number, NO_TERMS, batch))
+            for number, batch in enumerate(batches)
+        ]
+        damaged = bytearray(sent[10])
+        damaged[-1] ^= 1  # The batch, not the message around it.
+        sent[10] = bytes(damaged)
+        other = encode_batches(SendBatch(CHANNEL + 1, 0, NO_TERMS, batches[0]))
+        await client.socket.send(b"".join([*sent[:15], other, *sent[15:]]))
+        answers = [await client.receive() for _ in sent]
+        read = await values_of(world.log)
+
+    refused = answers.pop(10)
+    assert isinstance(refused, BatchRefused)
+    assert refused.number == 10
+    placed = [one for one in answers if isinstance(one, BatchPlaced)]
+    assert [one.number for one in placed] == [*range(10), *range(11, 20)]
+    assert [one.first_sequence for one in placed] == list(range(19))
+    assert len({one.entry for one in placed}) < 10
+    assert read == [b"%d" % one.number for one in placed]
+
+
+async def test_answers_that_come_together_share_a_message(autojump_clock: MockClock) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_batches(world.cluster, proxy, STREAM) as client,
+    ):
+        batch = seal_batch([b"v"], created_us=1)
+        messages = [
+            encode_batches(SendBatch(CHANNEL, number, NO_TERMS, batch)) for number in range(50)
+        ]
+        await client.socket.send(b"".join(messages))
+        frames_count = answers_count = 0
+        while answers_count < 50:
+            frame = await client.socket.receive()
+            assert isinstance(frame, bytes)
+            frames_count += 1
+            answers_count += len(list(messages_of(frame)))
+
+    assert frames_count < 10

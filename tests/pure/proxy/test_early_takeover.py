@@ -20,6 +20,10 @@ from tests.pure.whole.clusters import STREAM, World, open_world, partition_of, v
 APPEND = "/v1/streams/shop/orders/append"
 SESSION_S = 6.0
 OUTAGE_S_MAX = 1.5
+STORE_TRIP_S = 0.3
+"""To a metadata store in another region."""
+STORE_TURNS_MAX = 18
+"""Detection, client and taker together, if every read costs a round trip."""
 
 
 @attrs.define
@@ -248,3 +252,14 @@ async def test_a_proxy_that_starts_again_takes_its_partition_back_at_once(
 
     assert outage_s < OUTAGE_S_MAX
     assert read == [b"v", b"v"]
+
+
+async def test_a_takeover_asks_a_distant_metadata_store_in_few_turns(
+    autojump_clock: MockClock,
+) -> None:
+    """Each turn waits for the one before: to a store in another region, that is the outage."""
+    async with open_site() as site:
+        site.world.cluster.store.round_trip_s = lambda: STORE_TRIP_S
+        _, outage_s = await site.kill_owner()
+
+    assert outage_s / STORE_TRIP_S < STORE_TURNS_MAX

@@ -72,7 +72,12 @@ GOOD = b'{"value":"good"}\n'
     [
         (APPEND, GOOD + b"no JSON\n", 400, "line 2: the frame is not valid JSON"),
         (APPEND, GOOD + b'{"vlaue":"x"}\n', 400, "line 2"),
-        (APPEND, GOOD + b'\n\n{"type":"credit","records":1}\n', 400, "line 4 is a credit"),
+        (
+            APPEND,
+            GOOD + b'\n\n{"type":"credit","records":1}\n',
+            400,
+            "line 4 is a credit or a commit",
+        ),
         (APPEND, GOOD + b'{"value":"\xff"}\n', 400, "line 2 is not UTF-8"),
         (APPEND, b"[" * 100_000, 400, "nested too deeply"),
         (APPEND, b"", 400, "the body has no line"),

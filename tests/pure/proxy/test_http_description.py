@@ -4,7 +4,7 @@ import pytest
 from trio.testing import MockClock
 
 from geolog.wire.session.json_records import Json, JsonValue
-from geolog.wire.session.paths import APPEND_QUERY, OWNER_QUERY, READ_QUERY
+from geolog.wire.session.paths import APPEND_QUERY, CURSOR_QUERY, OWNER_QUERY, READ_QUERY
 from tests.pure.proxy.http_client import open_http
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.whole.clusters import STREAM, open_world
@@ -50,8 +50,9 @@ async def test_the_description_has_each_path_with_the_parameters_that_it_takes(
     assert set(at(document, "paths")) == paths - {"/", "/openapi.json"}
     stream = "/v1/streams/{namespace}/{name}"
     assert query_of(document, f"{stream}/append", "post") == APPEND_QUERY
-    # Credits are for WebSockets; cursors do not exist yet.
-    assert query_of(document, f"{stream}/read", "get") == READ_QUERY - {"credit", "cursor"}
+    # Credits and cursors are for WebSockets.
+    of_reads = READ_QUERY - {"credit"} - CURSOR_QUERY
+    assert query_of(document, f"{stream}/read", "get") == of_reads
     assert query_of(document, "/v1/owner/{namespace}/{name}", "get") == OWNER_QUERY
 
 
@@ -61,6 +62,7 @@ async def test_the_description_has_each_path_with_the_parameters_that_it_takes(
         ("GET", "/livez", b"", "Live"),
         ("GET", "/readyz", b"", "Ready"),
         ("GET", f"/v1/owner/{STREAM}", b"", "Owners"),
+        ("GET", "/v1/latency", b"", "Latency"),
         ("POST", APPEND, b'{"id":1,"records":[{"value":"a"}]}', "Ack"),
         ("POST", APPEND, b"no JSON", "Error"),
         ("GET", f"{READ}?count=1", b"", "Record"),

@@ -11,6 +11,7 @@ from geolog.protocol.stream_state import OwnerRecord
 from regions.proxy.protocol.ownership import (
     AtProxy,
     Here,
+    HomeAway,
     LastOwner,
     Nowhere,
     NowhereYet,
@@ -73,12 +74,14 @@ def lasts() -> st.SearchStrategy[LastOwner]:
     return region.map(lambda one: attrs.evolve(DEAD, region=one))
 
 
-def followed(owner: LastOwner, cluster: Cluster, first: str) -> list[str]:
-    """The proxies that a client asks, the last of which takes the partition."""
+def followed(
+    owner: LastOwner, cluster: Cluster, first: str, home: str | None = None
+) -> list[str]:
+    """The proxies that a client asks; the last takes the partition, or knows of none."""
     asked = [first]
     while True:
-        place = place_of_appends(PARTITION, owner, cluster.views[asked[-1]])
-        if place == Here():
+        place = place_of_appends(PARTITION, owner, cluster.views[asked[-1]], home)
+        if place == Here() or isinstance(place, HomeAway):
             return asked
         assert isinstance(place, AtProxy)
         asked.append(place.process)
@@ -90,6 +93,17 @@ def test_redirects_end_whatever_each_proxy_sees(cluster: Cluster, owner: LastOwn
     for one in cluster.running:
         asked = followed(owner, cluster, one.process)
         assert len(set(asked)) == len(asked)
+
+
+@given(clusters(), lasts(), st.sampled_from(REGIONS))
+def test_a_regional_stream_is_taken_by_a_proxy_of_its_home_or_by_none(
+    cluster: Cluster, owner: LastOwner, home: str
+) -> None:
+    regions = {one.process: one.region for one in cluster.running}
+    for one in cluster.running:
+        last = followed(owner, cluster, one.process, home)[-1]
+        place = place_of_appends(PARTITION, owner, cluster.views[last], home)
+        assert place == Here() if regions[last] == home else isinstance(place, HomeAway)
 
 
 @given(clusters(all_see_the_same=True), lasts())
@@ -108,7 +122,9 @@ def _passed_over(seen: ProxiesSeen) -> set[str]:
     return {*seen.avoided, *seen.suspected}
 
 
-def naive_place(owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
+def naive_place(
+    owner: LastOwner, seen: ProxiesSeen, stream_home: str | None = None
+) -> PlaceOfAppends:
     """The same rule, case by case."""
     if owner.is_alive and owner.record.presence == seen.presence:
         return Here()
@@ -128,6 +144,10 @@ def naive_place(owner: LastOwner, seen: ProxiesSeen) -> PlaceOfAppends:
         for one in seen.listed
         if one.process not in _passed_over(seen) or one.process == seen.here
     ]
+    if stream_home is not None:
+        asked = [one for one in asked if one.region == stream_home]
+        if not asked and seen.region != stream_home:
+            return HomeAway(stream_home)
     near = [one for one in asked if one.region == home]
     order = ranking(PARTITION, None, near or asked)
     if not order or order[0] == seen.here:
@@ -152,7 +172,9 @@ def test_every_decision_is_that_of_a_naive_model(data: st.DataObject, cluster: C
         region=data.draw(st.sampled_from(REGIONS)) if is_proxy else None,
     )
 
-    assert place_of_appends(PARTITION, owner, seen) == naive_place(owner, seen)
+    home = data.draw(st.sampled_from([None, *REGIONS]))
+
+    assert place_of_appends(PARTITION, owner, seen, home) == naive_place(owner, seen, home)
 
 
 def test_a_partition_is_taken_early_only_from_a_proxy_that_looks_dead() -> None:

@@ -19,6 +19,7 @@ from tests.pure.whole.clusters import (
     open_world,
     values_of,
 )
+from tests.pure.whole.test_own_placement import LastRacks
 
 
 async def test_two_writers_append_to_one_stream_at_the_same_time(
@@ -141,6 +142,65 @@ async def test_no_nameless_record_is_unknown_whenever_it_meets_a_drain(
 
     assert unknown == []
     assert sorted(map(int, read)) == list(range(400))
+
+
+async def test_a_drain_is_over_as_soon_as_its_clients_have_moved(
+    autojump_clock: MockClock,
+) -> None:
+    """The clients close their sockets, which the proxy waits for, and stay with the other."""
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        async with (
+            world.cluster.open_client("us-east", host="one", via="proxy") as log,
+            log.open_writer(STREAM) as writer,
+        ):
+            await writer.append(b"0")
+            second = await nursery.start(RunningProxy(world.cluster, "proxy-2", "eu-west").run)
+            begun_s = trio.current_time()
+            await first.drain()
+            drain_s = trio.current_time() - begun_s
+            receipt = await writer.append(b"1")
+            begun_s = trio.current_time()
+        await second.drain()
+        idle_drain_s = trio.current_time() - begun_s
+
+    assert drain_s < 0.5
+    assert receipt.sequence == 1
+    assert idle_drain_s < 0.5
+
+
+async def test_no_nameless_record_is_unknown_whenever_the_last_proxy_ends(
+    autojump_clock: MockClock,
+) -> None:
+    """Nobody takes its partitions, so it refuses for certain until another proxy is there."""
+    unknown: list[str] = []
+
+    async def write(writer: Writer, number: int) -> None:
+        await trio.sleep(0.02 * number)
+        try:
+            await writer.append(b"%d" % number)
+        except geolog.OutcomeUnknownError as error:
+            unknown.append(str(error))
+
+    async with open_world() as world, trio.open_nursery() as nursery:
+        first = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        world.cluster.store.round_trip_s = lambda: 0.02
+        async with world.cluster.open_client("us-east", host="one", via="proxy") as log:
+            async with log.open_writer(STREAM) as writer, trio.open_nursery() as writing:
+                await writer.append(bytes(300 << 10))  # Enough for a last snapshot.
+                for number in range(200):
+                    writing.start_soon(write, writer, number)
+                begun_s = trio.current_time()
+                await first.drain()
+                drain_s = trio.current_time() - begun_s
+                second = RunningProxy(world.cluster, "proxy-2", "eu-west")
+                await nursery.start(second.run)
+            read = (await values_of(world.log))[1:]
+        await second.drain()
+
+    assert drain_s < 3.0
+    assert unknown == []
+    assert sorted(map(int, read)) == list(range(200))
 
 
 async def test_a_drain_hands_over_though_the_nodes_do_not_answer_for_a_while(
@@ -372,3 +432,46 @@ async def test_a_named_writer_opens_while_its_proxy_drains(
         nursery.cancel_scope.cancel(reason="the test is over")
 
     assert receipt.sequence == 1
+
+
+async def test_a_writer_that_is_given_up_while_it_opens_leaves_no_channel_behind(
+    autojump_clock: MockClock,
+) -> None:
+    """A channel that nobody wants would keep the client's socket open while a proxy drains."""
+    async with open_world() as world, trio.open_nursery() as nursery:
+        network = world.cluster.network
+        proxy = await nursery.start(RunningProxy(world.cluster, "proxy-1", "us-east").run)
+        for node_id in world.cluster.nodes:
+            network.cut("proxy-1", node_id)  # The partition's owner cannot open.
+        async with world.cluster.open_client("us-east", host="one", via="proxy") as log:
+            with trio.move_on_after(1.0) as scope:
+                async with log.open_writer(STREAM):
+                    pytest.fail("the partition has an owner")
+            for node_id in world.cluster.nodes:
+                network.mend("proxy-1", node_id)
+            await trio.sleep(20.0)
+            begun_s = trio.current_time()
+            await proxy.drain()
+            drain_s = trio.current_time() - begun_s
+
+    assert scope.cancelled_caught
+    assert drain_s < 0.5
+
+
+async def test_a_proxy_that_does_not_know_the_placement_policy_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east"),
+        world.cluster.open_client("us-east", host="own", placement=[LastRacks()]) as own,
+        world.cluster.open_client("us-east", host="writer", via="proxy") as log,
+    ):
+        await own.create_stream("shop/own", policy="last_racks", ensemble_size=2)
+        with ended_by(geolog.UnavailableError) as ended:
+            async with log.open_writer("shop/own") as writer:
+                await writer.append(b"a record")
+
+    assert "does not know placement policy 'last_racks'" in str(ended.error)
+    assert ended.error is not None
+    assert ended.error.outcome == "refused"

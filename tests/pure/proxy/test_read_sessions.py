@@ -1,5 +1,6 @@
 """A session with a proxy reads a stream: the range, credits, and what ends it."""
 
+import pytest
 from trio.testing import MockClock
 
 from geolog.wire.session.frames import MSGPACK_FRAMES
@@ -82,3 +83,97 @@ async def test_a_reader_that_appends_is_told_and_sent_away(
     )
     assert client.closed is not None
     assert client.closed.close_code == 4400
+
+
+async def test_a_reader_commits_and_the_next_one_resumes_there(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    path = f"{READ}?cursor=bills"
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+    ):
+        await append(world)
+        async with open_session(world.cluster, proxy, f"{path}&follow=1") as client:
+            sent = [(await client.receive())["type"] for _ in range(3)]
+            await client.send(type="commit", sequence=0)
+        async with open_session(world.cluster, proxy, path) as client:
+            _, record, end = [await client.receive() for _ in range(3)]
+            await client.send(type="commit", sequence=1, partition=0)
+            rest = await client.receive_all()
+        told = await world.log.describe_cursor(STREAM, "bills")
+
+    assert sent == ["hello", "record", "record"]
+    assert (record["sequence"], end["type"], rest) == (1, "end", [])
+    assert (told.partition_list[0].sequence, told.readers) == (2, [])
+
+
+async def test_records_without_a_commit_come_again(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+    ):
+        await append(world)
+        for _ in range(2):
+            async with open_session(world.cluster, proxy, f"{READ}?cursor=bills") as client:
+                _, *records, end = await client.receive_all()
+            assert [one["sequence"] for one in records] == [0, 1]
+            assert end["type"] == "end"
+
+
+async def test_a_cursor_that_another_session_has_is_refused_unless_taken(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    path = f"{READ}?cursor=bills&follow=1"
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, path) as first,
+    ):
+        await append(world)
+        await first.receive()
+        await first.receive()
+        async with open_session(world.cluster, proxy, path) as second:
+            _, refused = await second.receive_all()
+        async with open_session(world.cluster, proxy, f"{path}&take=1") as third:
+            await third.receive()
+            again = await third.receive()
+            lost = (await first.receive_all())[-1]
+
+    assert (refused["code"], refused["retriable"], again["sequence"]) == (409, True, 0)
+    assert "is held by" in str(refused["error"])
+    assert lost["code"] == 412
+
+
+@pytest.mark.parametrize(
+    ("query", "commit", "words"),
+    [
+        ("", {"sequence": 0}, "add cursor=NAME"),
+        ("?cursor=bills", {"sequence": 7}, "sequence 7 of shop/orders#0 was not sent"),
+        ("?cursor=bills", {"sequence": 0, "partition": 3}, "shop/orders#3 was not sent"),
+        ("?cursor=no name", {"sequence": 0}, "is not a cursor name"),
+    ],
+)
+async def test_a_commit_that_makes_no_sense_is_told(
+    autojump_clock: MockClock,
+    open_session: OpenSession,
+    query: str,
+    commit: Frame,
+    words: str,
+) -> None:
+    query = query.replace(" ", "%20")
+    path = f"{READ}{query}{'&' if query else '?'}follow=1"
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+    ):
+        await append(world)
+        async with open_session(world.cluster, proxy, path) as client:
+            await client.receive()
+            await client.send(type="commit", **commit)
+            *_, told = await client.receive_all()
+
+    assert told["code"] == 400
+    assert words in str(told["error"])

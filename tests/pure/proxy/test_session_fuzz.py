@@ -90,7 +90,7 @@ MSGPACK_FUZZ = DOCUMENTS.map(wide) | st.binary(max_size=20) | st.text(max_size=2
 
 def in_envelope(type_: int, channel: int, fields: bytes, body: bytes) -> bytes:
     """A message of batches whose checksum is right, whatever it holds."""
-    front = struct.pack("<BBHII", type_, 0, 0, channel, len(fields))
+    front = struct.pack("<BBHIII", type_, 0, 0, channel, len(fields), len(body))
     return b"".join((front, crc32c(fields, crc32c(front)).to_bytes(4, "little"), fields, body))
 
 

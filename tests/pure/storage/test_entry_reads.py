@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.messages import Answer
-from regions.storage.disk import Piece, UnreadableError
+from regions.storage.disk import FilePieces, Piece, UnreadableError
 from regions.storage.entries import EntryStore, JournalFile
 from regions.storage.protocol.ledgers import Ledgers
 from regions.storage.protocol.tables import OpenTable
@@ -30,14 +30,19 @@ class PatchyFile(FileAsItIs):
 
     bad: set[int] = attrs.field(factory=set)
     asked: list[Sequence[Piece]] = attrs.field(factory=list)
+    soon: list[list[str]] = attrs.field(factory=list)
+    """The files that each call named to be read next."""
 
     async def read(self, offset: int, length: int) -> bytes:
         if any(offset <= place < offset + length for place in self.bad):
             raise UnreadableError(f"cannot read {self.name}: Input/output error")
         return await super().read(offset, length)
 
-    async def read_many(self, pieces: Sequence[Piece]) -> list[bytes]:
+    async def read_many(
+        self, pieces: Sequence[Piece], *, soon: Sequence[FilePieces] = ()
+    ) -> list[bytes]:
         self.asked.append(pieces)
+        self.soon.append([file.name for file, _ in soon])
         return await super().read_many(pieces)
 
 
@@ -115,6 +120,14 @@ async def test_one_call_reads_all_entries_spread_over_a_file() -> None:
 
     assert {answer.answer for answer in answers} == {Answer.HAVE}
     assert [len(pieces) for file in files for pieces in file.asked] == [50, 50]
+
+
+async def test_the_first_call_of_several_names_the_files_that_are_read_next() -> None:
+    store, files = await filled([[Stored(is_behind_gap=True)] * 3] * 3)
+
+    await store.read(LEDGER, EntryId(0), 9, 1 << 20)
+
+    assert [file.soon for file in files] == [[["1", "2"]], [["2"]], [[]]]
 
 
 async def test_the_cache_counts_the_overhead_of_small_entries(

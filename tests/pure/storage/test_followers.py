@@ -131,6 +131,13 @@ class NaiveFollowers:
     def take_due(self, now_s: float) -> list[tuple[str, Follow]]:
         return self._taken([one for one in self.waiting if one[2] <= now_s])
 
+    def cancel(self, client: str, request: int) -> bool:
+        return bool(
+            self._taken(
+                [one for one in self.waiting if (one[0], one[1].request) == (client, request)]
+            )
+        )
+
     def forget(self, client: str) -> None:
         self.waiting = [one for one in self.waiting if one[0] != client]
 
@@ -147,6 +154,7 @@ events = st.one_of(
     st.tuples(st.just("end"), st.just(""), ledgers, st.just(0), st.just(0)),
     st.tuples(st.just("time"), st.just(""), st.just(ONE), st.just(0), st.integers(1, 8)),
     st.tuples(st.just("gone"), clients, st.just(ONE), st.just(0), st.just(0)),
+    st.tuples(st.just("cancel"), clients, st.just(ONE), st.integers(0, 20), st.just(0)),
 )
 
 
@@ -174,6 +182,8 @@ def test_followers_agree_with_the_naive_list(
                 now_s += seconds
                 woken = waiting.on_time(now_s, 99)
                 expected = naive.take_due(now_s)
+            case "cancel":
+                assert waiting.cancel(client, first) == naive.cancel(client, first)
             case _:
                 waiting.forget(client)
                 naive.forget(client)

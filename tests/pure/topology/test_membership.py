@@ -19,7 +19,6 @@ from topology.policies.default import AnyNode
 from topology.policies.region_aware import RegionAware
 from topology.policy import PlacementRequest
 from topology.resolvers import StaticTable, resolved
-from topology.slow_nodes import SlowNodes
 from topology.switches import PlacementSwitches
 from topology.tree import Tree, TreeNode
 
@@ -213,16 +212,7 @@ def test_an_invalid_table_is_refused_as_a_whole(text: str, message: str) -> None
         StaticTable.parse(text, "t.toml")
 
 
-# ---------------------------------------------------------------- slow nodes, switches, counts
-
-
-def test_a_slow_node_is_forgiven_after_a_while_or_when_it_answers_in_time() -> None:
-    slow = SlowNodes(60.0).registered("n1", 0.0).registered("n2", 30.0)
-
-    assert slow.at(59.0) == {"n1", "n2"}
-    assert slow.at(60.0) == {"n2"}
-    assert slow.forgiven("n2").at(0.0) == {"n1"}
-    assert slow.registered("n1", 50.0).at(100.0) == {"n1"}
+# ---------------------------------------------------------------- switches, counts
 
 
 def test_a_forbidden_region_gets_nothing_new_until_it_is_allowed_again() -> None:

@@ -17,12 +17,14 @@ from tests.pure.topology.naive_policies import (
 from topology.errors import NotEnoughNodesError
 from topology.location import Location
 from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
+from topology.policies.in_region import InRegion
 from topology.policies.rack_aware import RackAware
 from topology.policies.region_aware import RegionAware
 from topology.policies.zone_aware import ZoneAware
 from topology.policy import PlacementPolicy, PlacementRequest
 from topology.quorum import Durability, ack_quorum_smallest
 from topology.ring.search import PlacementUndecidedError
+from topology.ring.window_rule import Adherence
 
 UNKNOWN = Location("unknown", "unknown")
 QUARTERS = [Location(region, rack) for region in "ab" for rack in "xy"]
@@ -322,3 +324,42 @@ def test_a_repair_of_a_long_ring_is_fast_and_minimal() -> None:
 
     changes = sum(one != other for one, other in zip(repaired.nodes, ensemble, strict=True))
     assert (changes, repaired.adherence.value) == (10, "strict")
+
+
+@given(
+    layouts(most=3),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_placement_in_one_region_is_the_policys_own_on_the_nodes_there(
+    places: list[Location], size: int, data: st.DataObject
+) -> None:
+    policy = RackAware(default_location=UNKNOWN, min_racks=2, soft_racks=2)
+    bound = InRegion(policy, "a")
+    request = PlacementRequest(ensemble_size=size, write_quorum=size, ack_quorum=size)
+    members = up(places)
+    there = up([place for place in places if place.region == "a"])
+
+    def placed(
+        chosen_by: PlacementPolicy, snapshot: Membership
+    ) -> tuple[list[Location], Adherence] | str:
+        try:
+            found = chosen_by.new_ensemble(snapshot, request, random.Random(0))
+        except NotEnoughNodesError:
+            return "not enough nodes"
+        return [snapshot.location_of(one) for one in found.nodes], found.adherence
+
+    # The first nodes of a layout are those of region a, so both have the same names.
+    assert placed(bound, members) == placed(policy, there)
+    if len(places) >= size:
+        ensemble = data.draw(
+            st.lists(
+                st.sampled_from(sorted(members.members)),
+                min_size=size,
+                max_size=size,
+                unique=True,
+            )
+        )
+        assert bound.adherence(members, ensemble, size, size) == policy.adherence(
+            there, ensemble, size, size
+        )

@@ -4,7 +4,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.client.reading.scan import ReaderConfig
+from geolog.ledger.reading.ledger_tail import TailConfig
 from sim.in_process import open_in_process_cluster
 from tests.pure.whole.clusters import REGIONS, STREAM, append_each, numbered
 from tests.pure.whole.distant_metadata import DistantClient, open_distant_client
@@ -82,7 +82,7 @@ async def test_far_from_metadata_it_follows_into_the_next_segment(
             async with log.open_writer(STREAM) as writer:
                 await append_each(writer, numbered(3))
                 assert await next_values(reader, 3) == numbered(3)
-                far.metadata.read_s = 3 * ReaderConfig().follow_ask_all_s
+                far.metadata.read_s = 3 * TailConfig().tick_s
             async with log.open_writer(STREAM) as writer:  # In another segment.
                 await append_each(writer, numbered(3, 3))
                 with trio.fail_after(10 * far.metadata.read_s):

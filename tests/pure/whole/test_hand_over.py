@@ -11,12 +11,14 @@ from trio.testing import MockClock
 import geolog
 from geolog.catalog.offers import Offer
 from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.partition.batch_sink import SentBatch
 from geolog.partition.hand_over import HandedOver
 from geolog.partition.owner import OwnedPartitions
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.batch_seqs import BatchSeqs
 from geolog.protocol.owner_answers import (
     AppendRefused,
+    OwnerAnswer,
     OwnerEnded,
     Placed,
     Repeated,
@@ -82,6 +84,13 @@ async def append(writer: PartitionWriter, value: bytes, *, seq: int | None = Non
     await sent.done.wait()
     if isinstance(sent.answer, AppendRefused | Unknown | OwnerEnded):
         raise sent.answer.error
+
+
+def outcome_of(answer: OwnerAnswer | None) -> str:
+    """How an append ended."""
+    if isinstance(answer, AppendRefused | Unknown | OwnerEnded):
+        return answer.error.outcome
+    return "appended" if isinstance(answer, Placed) else "open"
 
 
 async def test_the_successor_owns_at_once_without_a_claim_of_its_own(
@@ -372,3 +381,44 @@ async def test_a_batch_sent_again_is_unknown_if_the_owner_ends_before_its_first_
 
         assert isinstance(again.answer, OwnerEnded)
         assert again.answer.error.outcome == "unknown"
+
+
+async def test_a_writer_that_leaves_refuses_what_comes_during_its_last_snapshot(
+    autojump_clock: MockClock,
+) -> None:
+    """Such an append would end unknown, and the next owner would have to recover the ledger."""
+    sent: list[SentBatch] = []
+
+    async def append_on(writer: PartitionWriter) -> None:
+        while writer.failure is None:
+            sent.append(writer.append(seal_batch([b"%d" % len(sent)], created_us=1)))
+            await trio.sleep(0.0001)
+
+    async with open_owners() as site, trio.open_nursery() as nursery:
+        async with site.new.partition_opener.open(
+            site.stream, None, wants_received=False
+        ) as opened:
+            (writer,) = opened.in_order
+            await append(writer, bytes(300 << 10))  # Enough to be worth a snapshot.
+            nursery.start_soon(append_on, writer)
+            await trio.sleep(0.01)
+        read = await values_of(site.old)
+
+    outcomes = [outcome_of(one.answer) for one in sent]
+    assert set(outcomes) == {"appended", "refused"}
+    assert read[1:] == [b"%d" % at for at, one in enumerate(outcomes) if one == "appended"]
+
+
+async def test_a_partition_that_stops_but_does_not_close_in_time_is_not_kept(
+    autojump_clock: MockClock,
+) -> None:
+    """Only metadata is slow: the writer takes nothing more, so its owner does not have it."""
+    async with open_owners() as site, site.new.partition_opener.open_offer() as offer:
+        (writer,) = site.owned.in_order
+        await append(writer, b"old")
+        site.sessions[0].cut_off()
+        handed = await site.hand_over(offer)
+        site.sessions[0].restore()
+
+        assert isinstance(writer.failure, HandedOverError)
+        assert (handed.kept, handed.left) == ([], [writer.name])

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 import geolog
 from sim.fakes.memory_metadata import MemoryMetadata
@@ -332,6 +332,7 @@ async def test_a_ledger_of_many_small_entries_is_recovered_in_few_round_trips(
             ):
                 for value in numbered(count):
                     writer.append_nowait(value)
+                    await wait_all_tasks_blocked()  # So none shares an entry.
                 await trio.sleep(0.8 * STEP_S)  # The answers are in flight.
                 scope.cancel()
                 await trio.lowlevel.checkpoint()

@@ -8,6 +8,7 @@ from geolog.protocol.messages import (
     AddsReceived,
     AddsSynced,
     Answer,
+    Cancel,
     DoubtSettled,
     EntryAnswer,
     Fence,
@@ -126,4 +127,5 @@ def one_of_each_message() -> list[Message]:
         Follow(8, ledger, entry, 100, 1 << 20, 500, INSTANCE),
         SettleDoubt(9, ledger, 77, INSTANCE),
         DoubtSettled(9),
+        Cancel(8),
     ]

@@ -48,6 +48,9 @@ def sealed_and_opened(rows: Sequence[Record], *, compress: bool) -> list[Record]
     )
     batch = open_batch(sealed.data)
     assert batch.values() == [row.value for row in rows]
+    for first in range(len(rows) + 1):
+        assert batch.values(first) == [row.value for row in rows[first:]]
+        assert batch.values(0, first) == [row.value for row in rows[:first]]
     return [
         Record(
             batch.value(row),

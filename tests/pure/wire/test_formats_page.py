@@ -24,6 +24,8 @@ from geolog.wire.frame import FrameReader
 from geolog.wire.session.batches import MESSAGE_TYPES, BatchesFromClient
 from geolog.wire.snapshot import seal_snapshot
 from geolog.wire.writer_fence import open_fence, seal_fence
+from relay.protocol.bridge_messages import FromHome, FromTarget
+from relay.wire.bridge import BRIDGE_MESSAGE_TYPES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "FORMATS.md").read_text(encoding="utf-8")
 
@@ -270,6 +272,7 @@ def test_the_page_lists_each_message_with_its_struct(type_: FrameType) -> None:
         "STATUS_REQUEST": "REQUEST",
         "STATUS": "REQUEST",
         "DOUBT_SETTLED": "REQUEST",
+        "CANCEL": "REQUEST",
     }
     layout = getattr(layouts, named.get(type_.name, type_.name))
 
@@ -304,3 +307,17 @@ def test_the_page_lists_the_messages_of_sessions_with_their_fields() -> None:
 
     assert [row[:3] for row in rows] == [one[:3] for one in expected]
     assert [row[3] for row in rows[2:]] == [one[3] for one in expected[2:]]
+
+
+def test_the_page_lists_the_messages_of_bridges() -> None:
+    section = PAGE.split("## Bridges between relays")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| (`\w+`) \| (\w+) \| (.*) ?\|$", section, re.MULTILINE)
+    expected = []
+    for class_, number in sorted(BRIDGE_MESSAGE_TYPES.items(), key=lambda item: item[1]):
+        from_home, from_target = class_ in get_args(FromHome), class_ in get_args(FromTarget)
+        side = "both" if from_home and from_target else "home" if from_home else "target"
+        fields = ", ".join(f"`{field.name}`" for field in attrs.fields(class_))
+        expected.append((str(number), f"`{class_.__name__}`", side, fields))
+
+    assert [row[:3] for row in rows] == [one[:3] for one in expected]
+    assert [row[3].strip() for row in rows[2:]] == [one[3] for one in expected[2:]]

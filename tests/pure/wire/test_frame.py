@@ -29,7 +29,9 @@ def frame_of(type_: int, fields: bytes, body: bytes) -> bytes:
     return encode_frame_front(type_, fields, len(body), crc32c(body)) + body
 
 
-def feed(reader: FrameReader, data: bytes, piece_bytes: int = 1 << 30) -> list[Frame]:
+def feed(
+    reader: FrameReader, data: bytes | memoryview, piece_bytes: int = 1 << 30
+) -> list[Frame]:
     """Feed a reader some bytes, in pieces of limited size, and take the frames."""
     left = memoryview(data)
     frames: list[Frame] = []
@@ -108,6 +110,20 @@ def test_a_large_frame_moves_only_when_its_buffer_is_full() -> None:
         feed(reader, data[start : start + 1000])
 
     assert len(buffers) <= 4
+
+
+@pytest.mark.parametrize("piece_bytes", [5000, 200_000, 1 << 30])
+def test_large_frames_are_received_where_they_stay(piece_bytes: int) -> None:
+    reader = FrameReader()
+    frame = frame_of(1, b"fields", bytes(800_000))
+    stream = memoryview(frame * 12)
+    begun = 2 * len(frame) + HEADER_BYTES
+    feed(reader, stream[:begun], piece_bytes)
+
+    bodies = [each.body for each in feed(reader, stream[begun:], piece_bytes)]
+
+    own_bytes = len(frame) + HEADER_BYTES  # With the header of the frame after it.
+    assert [len(memoryview(body.obj)) for body in bodies] == [own_bytes] * 10
 
 
 def test_a_reader_shows_how_far_it_is() -> None:

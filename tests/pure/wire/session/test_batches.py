@@ -83,7 +83,7 @@ FROM_PROXY = [
     ChannelOpened(channel=2, epoch=5, home_epoch=1, transaction_id=None, credit_bytes=10),
     StandingTold(2, 7, STANDING),
     RequestRefused(2, 7, ERROR, 6),
-    BatchPlaced(2, 0, 3, 4, 5),
+    BatchPlaced(2, 0, 3, 4, 5, 6),
     BatchCompared(2, 1, (FirstPlaceTold(DLSN(1, 2, 3), 4), ERROR)),
     BatchRefused(2, 2, ERROR),
     ChannelClosed(channel=2, error=ERROR, location="h:1", answered_count=1, taken_count=2),

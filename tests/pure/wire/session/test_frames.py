@@ -15,12 +15,20 @@ from geolog.protocol.ids import DLSN
 from geolog.wire.batch import seal_batch
 from geolog.wire.session.codes import close_code
 from geolog.wire.session.documents import ID_CHARACTERS_MAX, BadFrameError
-from geolog.wire.session.frames import JSON_FRAMES, MSGPACK_FRAMES, FrameCodec
+from geolog.wire.session.frames import (
+    JSON_FRAMES,
+    MSGPACK_FRAMES,
+    FrameCodec,
+    commit_frame,
+    leave_frame,
+)
 from geolog.wire.session.messages import (
     Ack,
     AckPosition,
     AppendRequest,
     Credit,
+    CursorCommit,
+    CursorLeave,
     ErrorAnswer,
     Goaway,
     ReadEnd,
@@ -120,6 +128,28 @@ def test_a_sealed_batch_is_an_append_of_its_records() -> None:
 
 
 @both_encodings
+def test_a_commit_names_a_sequence_and_perhaps_a_partition(codec: FrameCodec) -> None:
+    commit = {"type": "commit", "sequence": 5}
+
+    assert codec.decode(frame_of(codec, commit)) == CursorCommit(5)
+    assert codec.decode(frame_of(codec, {**commit, "partition": 2})) == CursorCommit(5, 2)
+    assert codec.decode(frame_of(codec, {**commit, "id": 7})) == CursorCommit(5, None, 7)
+
+
+@both_encodings
+def test_a_client_leaves_its_cursor(codec: FrameCodec) -> None:
+    assert codec.decode(frame_of(codec, {"type": "leave"})) == CursorLeave()
+    with pytest.raises(BadFrameError, match="sequence"):
+        codec.decode(frame_of(codec, {"type": "leave", "sequence": 1}))
+
+
+def test_the_frames_that_a_client_makes_are_understood() -> None:
+    assert MSGPACK_FRAMES.decode(commit_frame(5, 2)) == CursorCommit(5, 2)
+    assert MSGPACK_FRAMES.decode(commit_frame(5, 2, 9)) == CursorCommit(5, 2, 9)
+    assert MSGPACK_FRAMES.decode(leave_frame()) == CursorLeave()
+
+
+@both_encodings
 def test_a_credit_is_a_number_of_records(codec: FrameCodec) -> None:
     assert codec.decode(frame_of(codec, {"type": "credit", "records": 5})) == Credit(5)
 
@@ -152,6 +182,8 @@ def test_a_credit_is_a_number_of_records(codec: FrameCodec) -> None:
         ({"records": [{"value": "v"}], "batch": "b"}, 'both "records" and "batch"'),
         ({"batch": "b"}, "batch 'b' is not binary"),
         ({"type": "credit"}, 'needs "records", 1 or more'),
+        ({"type": "commit"}, 'the commit needs "sequence"'),
+        ({"type": "commit", "sequence": -1}, "sequence"),
         ([1], r"not a (JSON object|map)"),
     ],
 )
@@ -168,6 +200,7 @@ def test_a_bad_frame_is_explained(codec: FrameCodec, document: object, told: str
         ('{"value":"v","id":"\\ud800"}', "not valid Unicode"),
         ('{"value":"v","writer":"\\ud800"}', "not valid Unicode"),
         ("[" * 100_000, "nested too deeply"),
+        (f'{{"value":"v","seq":{"9" * 5000}}}', "a number with more than [0-9]+ digits"),
         (b"{}", "binary frames are not part of geolog.v1.json"),
     ],
 )
@@ -181,7 +214,7 @@ def test_a_frame_that_is_not_json_is_explained(frame: str | bytes, told: str) ->
     [
         ("{}", "text frames are not part of geolog.v1.msgpack"),
         (b"", "not valid MessagePack"),
-        (b"\xc1", "not valid MessagePack"),
+        (b"\xc1", "not valid MessagePack: a byte that begins no value"),
         (msgpack.packb({"value": b"v"})[:-1], "not valid MessagePack"),
         (msgpack.packb({"value": b"v"}) + b"\x00", "not valid MessagePack"),
         (b"\xdd\xff\xff\xff\xff", "exceeds max_array_len"),
@@ -189,7 +222,7 @@ def test_a_frame_that_is_not_json_is_explained(frame: str | bytes, told: str) ->
         (b"\xc6\xff\xff\xff\xff", "not valid MessagePack"),
         (b"\xdb\xff\xff\xff\xff", "not valid MessagePack"),
         (msgpack.packb(msgpack.Timestamp(1)), "exceeds max_ext_len"),
-        (b"\x91" * 100_000, "not valid MessagePack"),
+        (b"\x91" * 100_000, "nested too deeply"),
         (b"\x81\xa5value\xa1\xff", "not valid MessagePack"),
         (msgpack.packb({b"value": b"v"}), "is not text"),
         (msgpack.packb({1: b"v"}), "not valid MessagePack"),

@@ -28,12 +28,12 @@ def test_the_text_of_a_path_is_parsed_back(path: AppendPath) -> None:
 def test_a_read_path_names_a_range() -> None:
     target = (
         "/v1/streams/shop/orders/read?from=last:10&to=time:-1h&count=5&follow=1&credit=2"
-        "&partition=1&cursor=c"
+        "&partition=1&cursor=c&shared=1&take=1"
     )
 
     assert parse_path(target) == ReadPath(
         stream=ORDERS, partition=1, start="last:10", stop="time:-1h", count=5,
-        is_following=True, credit=2, cursor="c",
+        is_following=True, credit=2, cursor="c", is_shared=True, is_taking=True,
     )  # fmt: skip
 
 

@@ -1,0 +1,91 @@
+"""The home records of `regional` streams, and the check of them in every change at home.
+
+The record of a stream is read once, and its version checked from then on. If a change fails
+because the version is another, the record is read again: an owner that is still at home goes on
+under the new version, any other hears FencedError.
+
+Rules: PROTOCOL H1.
+"""
+
+from collections import OrderedDict
+
+import attrs
+
+from geolog.metadata.documents import open_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import Check, Freshness, Metadata
+from geolog.protocol.home_record import HomeRecord
+from geolog.protocol.stream_state import PartitionName, StreamName
+
+_KNOWN_MAX = 4096
+"""Streams whose home to keep; another one costs a read of metadata."""
+
+
+@attrs.frozen
+class VersionedHome:
+    """A home record as it was read."""
+
+    record: HomeRecord
+    version: int
+
+
+class StreamHomes:
+    """The homes of one cluster's streams. A `global` stream has none, and needs no check."""
+
+    def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
+        self._metadata = metadata
+        self._paths = paths
+        self._known: OrderedDict[tuple[StreamName, str], VersionedHome | None] = OrderedDict()
+
+    async def read_latest(self, name: StreamName, life: str) -> VersionedHome | None:
+        """The home, including all that was written before this call; None if it has none."""
+        path = self._paths.home(name, life)
+        stored = await self._metadata.find(path, freshness=Freshness.LATEST)
+        if stored is None:
+            return None
+        return VersionedHome(open_document(stored.data, HomeRecord, path=path), stored.version)
+
+    def note_global(self, name: PartitionName) -> None:
+        """Save reading what is known already: this stream has no home."""
+        self._keep(name, None)
+
+    async def look(self, name: PartitionName) -> None:
+        """Read the home ahead of the first check, unless it is known."""
+        await self._known_home(name)
+
+    async def checks(self, name: PartitionName, home_epoch: int | None) -> list[Check]:
+        """The check for a step that changes a partition's log at home.
+
+        FencedError if `home_epoch` is given, and the stream is not at home in it. Empty for a
+        mirror, which follows its home, and for a `global` stream.
+        """
+        if name.mirror:
+            return []
+        home = await self._known_home(name)
+        if home is None:
+            return []
+        if home_epoch is not None:
+            home.record.check_settled_in(home_epoch, name)
+        return [Check(self._paths.home(name.stream, name.life), home.version)]
+
+    async def has_changed(self, name: PartitionName) -> bool:
+        """After a conflict: whether the home has changed since it was read last."""
+        if name.mirror:
+            return False
+        before = self._known.get((name.stream, name.life))
+        found = await self.read_latest(name.stream, name.life)
+        self._keep(name, found)
+        return found != before
+
+    async def _known_home(self, name: PartitionName) -> VersionedHome | None:
+        key = (name.stream, name.life)
+        if key not in self._known:
+            self._keep(name, await self.read_latest(*key))
+        return self._known[key]
+
+    def _keep(self, name: PartitionName, home: VersionedHome | None) -> None:
+        key = (name.stream, name.life)
+        self._known[key] = home
+        self._known.move_to_end(key)
+        if len(self._known) > _KNOWN_MAX:
+            self._known.popitem(last=False)

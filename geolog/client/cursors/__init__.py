@@ -1,0 +1,1 @@
+"""Cursors: readers that keep their positions in metadata."""

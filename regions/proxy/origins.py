@@ -1,0 +1,52 @@
+"""The web pages that may use a proxy.
+
+A browser lets a page of any site send requests to any address that its computer reaches, the
+loopback included, and says in the header `Origin` which site that is. A proxy has no other way
+to tell them apart as long as it has no authentication, so it refuses the pages of other sites,
+unless its operator allows them. Programs that are not browsers send no such header.
+"""
+
+from collections.abc import Iterable
+
+import attrs
+
+from geolog.transport.seam import Address
+from topology.errors import InvalidConfigError, NotPermittedError
+
+_ANY = "*"
+_TEXT_MAX = 200
+
+
+@attrs.frozen
+class Origins:
+    """The origins that are served."""
+
+    served: frozenset[str]
+
+    @classmethod
+    def of(cls, allowed: str, own: Iterable[Address]) -> "Origins":
+        """Serve the pages of these own addresses, and those allowed, separated by commas."""
+        own_pages = {f"{scheme}://{one}" for one in own for scheme in ("http", "https")}
+        return cls(frozenset(own_pages | set(parse_origins(allowed))))
+
+    def check(self, origin: str | None) -> None:
+        """NotPermittedError if a page of this origin is not served; None: no page asks."""
+        if origin is None or _ANY in self.served or origin in self.served:
+            return
+        raise NotPermittedError(
+            f"a web page of {origin[:_TEXT_MAX]} may not use this proxy; its operator can allow"
+            " that with --allow-origin"
+        )
+
+
+def parse_origins(text: str) -> list[str]:
+    """Origins separated by commas, e.g. `https://shop.example`; `*`. InvalidConfigError."""
+    found = [one.strip() for one in text.split(",") if one.strip()]
+    for one in found:
+        scheme, _, place = one.partition("://")
+        is_origin = scheme in ("http", "https") and place and not set(place) & set("/?# ")
+        if one != _ANY and not is_origin:
+            raise InvalidConfigError(
+                f"allow_origin has {one!r}: write e.g. https://shop.example, without a path"
+            )
+    return found

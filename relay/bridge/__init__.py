@@ -1,0 +1,1 @@
+"""Bridges between regions: the home's side, and the target's."""

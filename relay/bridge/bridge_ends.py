@@ -1,0 +1,161 @@
+"""Both ends of a coordinator's bridges: it serves those of targets, and dials homes.
+
+A bridge that fails is told why, if the other side still listens, and ends alone; a target dials
+again after a pause. Bridges hold no state that the next one needs: it asks.
+
+Rules: PROTOCOL B1 and B9.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import attrs
+import trio
+
+from geolog.client.log import Log
+from geolog.transport.message_socket import (
+    MessageSocket,
+    MessageTransport,
+    SocketClosedError,
+)
+from geolog.transport.seam import Address, ByteStream, Listener
+from geolog.wire.session.codes import Code, close_code
+from relay.bridge.home_bridge import HomeBridge
+from relay.bridge.target_bridge import BRIDGE_PATH, dial_home
+from relay.protocol.bridge_gate import BridgeGate
+from relay.protocol.bridge_messages import BridgeHello, BridgeRefused
+from relay.protocol.outgoing_link import LinkBounds
+from relay.wire.bridge import MESSAGE_BYTES_MAX, SUBPROTOCOL_BRIDGE, encode_bridge
+from topology.errors import GeologError
+
+_log = logging.getLogger(__name__)
+
+_REFUSAL = f"this endpoint speaks {SUBPROTOCOL_BRIDGE}\n"
+
+
+@attrs.frozen(kw_only=True)
+class BridgeConfig:
+    """Bounds of a coordinator's bridges."""
+
+    link: LinkBounds = attrs.field(factory=LinkBounds)
+    """Of each link to a target."""
+
+    window_bytes: int = 16 << 20
+    """Bytes that a home may send before they are durable here. It should be at least
+    bandwidth x round trip; a larger one costs memory while a mirror is slow."""
+
+    redial_s: float = 0.5
+    """Pause before a bridge that ended is dialled again."""
+
+
+@attrs.define(kw_only=True)
+class BridgeEnds:
+    """The bridges of one region's coordinator."""
+
+    region: str
+    relay_epoch: int
+    log: Log
+    messages: MessageTransport
+    now_us: Callable[[], int]
+    config: BridgeConfig = attrs.field(factory=BridgeConfig)
+    served: list[HomeBridge] = attrs.field(factory=list, init=False)
+    """Bridges to targets that are open now."""
+    failures: list[str] = attrs.field(factory=list, init=False)
+    """Why bridges ended, the last few."""
+    _gate: BridgeGate = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._gate = BridgeGate(self.log.cluster, self.region, self.relay_epoch)
+
+    async def serve(self, listener: Listener) -> None:
+        """Serve bridges of targets; never returns."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                nursery.start_soon(self._serve_one, await listener.accept())
+
+    async def _serve_one(self, stream: ByteStream) -> None:
+        try:
+            await self.messages.serve(
+                stream,
+                _choose,
+                self.handle,
+                refusal=_REFUSAL,
+                message_bytes_max=MESSAGE_BYTES_MAX,
+            )
+        finally:
+            stream.close()
+
+    async def handle(self, socket: MessageSocket, target: str) -> None:
+        """Serve one bridge until it ends; tell the other side why."""
+        if target != BRIDGE_PATH:
+            await _refuse(socket, BridgeRefused(Code.NOT_FOUND, f"there is no {target} here"))
+            return
+        bridge = HomeBridge(
+            socket,
+            log=self.log,
+            region=self.region,
+            gate=self._gate,
+            bounds=self.config.link,
+            now_us=self.now_us,
+        )
+        self.served.append(bridge)
+        farewell: BridgeRefused | None = None
+        try:
+            await bridge.run()
+        except* SocketClosedError:
+            pass  # The target has left, and will ask again.
+        except* GeologError as errors:
+            farewell = self._note(bridge, errors)
+        except* trio.TooSlowError:
+            farewell = BridgeRefused(Code.TIMED_OUT, "no hello came in time")
+        finally:
+            self.served.remove(bridge)
+        if farewell is not None:
+            await _refuse(socket, farewell)
+
+    def _note(self, bridge: object, errors: ExceptionGroup[GeologError]) -> BridgeRefused:
+        error: BaseException = errors
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        assert isinstance(error, GeologError)
+        _log.warning("%s: ended (%s)", bridge, error)
+        self._remember(str(error))
+        return BridgeRefused(error.code, str(error))
+
+    def _remember(self, failure: str) -> None:
+        self.failures.append(failure)
+        del self.failures[:-16]
+
+    async def mirror(self, home: str, address: Address) -> None:
+        """Keep a bridge to a home, and dial again whenever it ends; never returns."""
+        while True:
+            try:
+                await dial_home(
+                    self.messages,
+                    address,
+                    log=self.log,
+                    hello=BridgeHello(
+                        cluster=self.log.cluster,
+                        region=self.region,
+                        relay_epoch=self.relay_epoch,
+                        window_bytes=self.config.window_bytes,
+                    ),
+                    home=home,
+                    gate=self._gate,
+                )
+            except* GeologError as errors:
+                self._note(f"bridge {self.region}<-{home}", errors)
+            except* trio.TooSlowError:
+                self._remember(f"{home} did not answer a hello in time")
+            await trio.sleep(self.config.redial_s)
+
+
+async def _refuse(socket: MessageSocket, refusal: BridgeRefused) -> None:
+    with suppress(SocketClosedError):
+        await socket.send(encode_bridge(refusal))
+        await socket.close(close_code(refusal.code), refusal.error)
+
+
+def _choose(offered: Sequence[str]) -> str | None:
+    return SUBPROTOCOL_BRIDGE if SUBPROTOCOL_BRIDGE in offered else None

@@ -1,0 +1,99 @@
+"""Reads a home's log as whole entries behind a watermark, and follows it.
+
+The entry at the watermark is read first, and its checksum compared: a log that has another
+entry there is not the one that the mirror copies, and nothing is sent from it. An empty mirror
+begins with the first entry that is left.
+
+Rules: PROTOCOL B7.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from crc32c import crc32c
+
+from geolog.client.reading.read_range import Begin
+from geolog.client.reading.scan import PartitionScan
+from geolog.client.reading.walk import Chunk, PartitionWalk, open_walk
+from geolog.ledger.reading.ledger_reader import FetchedEntry
+from geolog.partition.mirror_entry import SegmentBegin
+from geolog.protocol.stream_state import SegmentRecord
+from geolog.protocol.watermark import Watermark
+from geolog.wire.entry import EncodedEntry
+from relay.protocol.bridge_messages import RelayedEntry
+from relay.wire.bridge import watermark_of
+from topology.errors import ConflictError, TrimmedError
+
+
+class HomeLog:
+    """A home's log, positioned behind its last entry; `open_home_log` opens it."""
+
+    def __init__(
+        self, scan: PartitionScan, walk: PartitionWalk, position: Watermark | None
+    ) -> None:
+        self._scan = scan
+        self._walk = walk
+        self._last = position
+        self._is_at_position = position is not None
+        """Whether the next entry of the walk is the one at the position."""
+
+    def __repr__(self) -> str:
+        return f"HomeLog({self._scan.name}, behind {self._last})"
+
+    async def next_entries(self) -> list[RelayedEntry]:
+        """The next entries, at least one; waits at the tail.
+
+        TrimmedError if entries that come next were trimmed; ConflictError if the log has
+        another entry at the position. An empty list once the stream is sealed and read.
+        """
+        while True:
+            found = await self._walk.next_chunk()
+            if found is None:
+                return []
+            if not isinstance(found, Chunk):
+                raise TrimmedError(
+                    f"{self._scan.name}: the entries behind {self._last} were trimmed"
+                )
+            entries = [self._relayed(found.segment, one) for one in found.entries]
+            taken = [one for one in entries if one is not None]
+            if taken:
+                return taken
+
+    def _relayed(self, segment: SegmentRecord, fetched: FetchedEntry) -> RelayedEntry | None:
+        decoded = fetched.decoded
+        header = decoded.header
+        watermark = watermark_of(header, decoded.data)
+        if self._is_at_position:
+            assert self._last is not None
+            if watermark.segment > self._last.segment:
+                raise TrimmedError(f"{self._scan.name}: {self._last} was trimmed")
+            if watermark != self._last:
+                raise ConflictError(
+                    f"{self._scan.name}: the mirror ends with {self._last}, the home has"
+                    f" {watermark} there"
+                )
+            self._is_at_position = False
+            return None
+        previous, self._last = self._last, watermark
+        return RelayedEntry(
+            watermark,
+            previous,
+            SegmentBegin.of(segment) if header.entry == 0 else None,
+            EncodedEntry(header, (decoded.data,), crc32c(decoded.data)),
+        )
+
+
+@asynccontextmanager
+async def open_home_log(
+    scan: PartitionScan, position: Watermark | None
+) -> AsyncIterator[HomeLog]:
+    """Read behind this position while the block lasts, without an end."""
+    if position is None:
+        begin = Begin(sequence=await scan.trim())
+        first = await scan.next_segment(1)
+        if first is not None:
+            begin = Begin(segment=first, sequence=begin.sequence)
+    else:
+        begin = Begin(position.segment, position.entry, position.sequence_next)
+    async with open_walk(scan, begin, None) as walk:
+        yield HomeLog(scan, walk, position)

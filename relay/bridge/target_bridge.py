@@ -1,0 +1,221 @@
+"""The target's side of one bridge: dials a home, owns the mirrors, and tells what is durable.
+
+Each channel has a task that owns its mirror: it takes the mirror over, answers the home's
+question, and then only waits; entries go into the mirror as they come.
+
+Rules: PROTOCOL B3 and B4.
+"""
+
+from functools import partial
+from typing import assert_never
+
+import attrs
+import trio
+
+from geolog.background import open_background
+from geolog.client.log import Log
+from geolog.partition.mirror_entry import MirrorEntry
+from geolog.partition.mirror_writer import MirrorWriter
+from geolog.protocol.stream_state import StreamName
+from geolog.protocol.watermark import Watermark
+from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
+from geolog.transport.seam import Address, ConnectionFailedError
+from geolog.wire.session.batches import messages_of
+from geolog.wire.session.codes import CLOSE_NORMAL, close_code
+from relay.protocol.bridge_gate import BridgeGate
+from relay.protocol.bridge_messages import (
+    AskWatermark,
+    BridgeHeartbeat,
+    BridgeHello,
+    BridgeLeaving,
+    BridgeRefused,
+    BridgeWelcome,
+    ChannelEnded,
+    FromHome,
+    RelayedEntry,
+    SendEntry,
+)
+from relay.protocol.incoming import IncomingChannel, IncomingEffect, PushEntry, Tell
+from relay.wire.bridge import (
+    MESSAGE_BYTES_MAX,
+    SUBPROTOCOL_BRIDGE,
+    decode_from_home,
+    encode_bridge,
+)
+from topology.errors import DamagedBytesError, GeologError, NoSuchStreamError
+
+BRIDGE_PATH = "/relay/bridge"
+
+_HELLO_S = 10.0
+_SILENT_S_MAX = 10.0
+"""A home that says nothing for this long, not even a heartbeat, is left."""
+
+
+@attrs.define(eq=False)
+class _TargetChannel:
+    """One mirror as its channel sees it: a `MirrorListener`."""
+
+    bridge: "TargetBridge"
+    asked: AskWatermark
+    core: IncomingChannel
+    mirror: MirrorWriter | None = None
+    owning: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    def on_durable(self, watermark: Watermark) -> None:
+        """Tell the home. See `MirrorListener`."""
+        self.bridge.perform(self, self.core.on_durable(watermark))
+
+
+class TargetBridge:
+    """One bridge to a home; `run` keeps its mirrors until it ends."""
+
+    def __init__(
+        self, socket: MessageSocket, *, log: Log, hello: BridgeHello, home: str
+    ) -> None:
+        self._socket = socket
+        self._log = log
+        self._hello = hello
+        self._home = home
+        self._channels: dict[int, _TargetChannel] = {}
+        self._outgoing: list[bytes] = []
+        self._awake = trio.Event()
+        self.tails: dict[int, int] = {}
+        """For each channel the sequence after the home's last record, as last heard."""
+
+    def __repr__(self) -> str:
+        return f"TargetBridge({self._hello.region}<-{self._home}, {len(self._channels)} open)"
+
+    async def run(self, gate: BridgeGate) -> None:
+        """Serve until the bridge ends. ConnectionFailedError if the home refuses."""
+        await self._socket.send(encode_bridge(self._hello))
+        with trio.fail_after(_HELLO_S):
+            welcome = decode_from_home(_bytes_of(await self._socket.receive()))
+        if isinstance(welcome, BridgeRefused):
+            raise ConnectionFailedError(f"{self._home} refused the bridge: {welcome.error}")
+        if not isinstance(welcome, BridgeWelcome):
+            raise DamagedBytesError(f"a bridge answers with {type(welcome).__name__}")
+        fault = gate.fault_of_welcome(welcome, expected_region=self._home)
+        if fault is not None:
+            await self._socket.send(encode_bridge(fault))
+            await self._socket.close(close_code(fault.code), fault.error)
+            raise ConnectionFailedError(f"left the bridge to {self._home}: {fault.error}")
+        async with open_background() as nursery:
+            nursery.start_soon(self._send_all)
+            while True:
+                await self._hear(nursery)
+
+    async def _send_all(self) -> None:
+        while True:
+            await self._awake.wait()
+            self._awake = trio.Event()
+            while self._outgoing:
+                messages, self._outgoing = self._outgoing, []
+                await self._socket.send(b"".join(messages))
+
+    async def _hear(self, nursery: trio.Nursery) -> None:
+        with trio.move_on_after(_SILENT_S_MAX) as silence:
+            received = await self._socket.receive()
+        if silence.cancelled_caught:
+            raise ConnectionFailedError(f"{self._home} said nothing for {_SILENT_S_MAX:g} s")
+        for data in messages_of(_bytes_of(received)):
+            self._take(decode_from_home(data), nursery)
+
+    def _take(self, message: FromHome, nursery: trio.Nursery) -> None:
+        match message:
+            case SendEntry(number, entry):
+                channel = self._channels.get(number)
+                if channel is not None:  # Else it has ended, and the home will hear of it.
+                    self.perform(channel, channel.core.on_entry(entry))
+            case AskWatermark():
+                if message.channel in self._channels:
+                    raise DamagedBytesError(f"channel {message.channel} is open")
+                channel = _TargetChannel(self, message, IncomingChannel(message))
+                self._channels[message.channel] = channel
+                nursery.start_soon(
+                    partial(self._own, channel), name=f"mirror of {message.stream}"
+                )
+            case ChannelEnded(number):
+                ended = self._channels.pop(number, None)
+                if ended is not None:
+                    ended.core.on_ended()
+                    ended.owning.cancel(reason="the home has ended the channel")
+            case BridgeHeartbeat(_, tails):
+                self.tails = {tail.channel: tail.sequence_next for tail in tails}
+            case BridgeLeaving() | BridgeRefused():
+                raise SocketClosedError(CLOSE_NORMAL, "the home leaves")
+            case BridgeWelcome():
+                raise DamagedBytesError("a second welcome on a bridge")
+            case _:
+                assert_never(message)
+
+    async def _own(self, channel: _TargetChannel) -> None:
+        """Own the channel's mirror until the channel ends, or the mirror fails."""
+        asked = channel.asked
+        try:
+            with channel.owning:
+                opener = self._log.partition_opener
+                record = await opener.upkeep.catalog.read_latest(StreamName.parse(asked.stream))
+                if record.life != asked.life or record.home != self._home:
+                    raise NoSuchStreamError(
+                        f"{asked.stream} of life {asked.life!r} is not relayed from"
+                        f" {self._home}: it has life {record.life!r} and home {record.home}"
+                    )
+                name = record.partition(asked.partition).mirrored_in(self._hello.region)
+                async with opener.open_mirror(record, name, channel) as mirror:
+                    channel.mirror = mirror
+                    self.perform(channel, channel.core.on_mirror_opened(mirror.watermark))
+                    raise await mirror.wait_failed()
+        except GeologError as error:
+            self.perform(channel, channel.core.on_mirror_failed(error))
+        finally:
+            channel.mirror = None
+            if self._channels.get(asked.channel) is channel:
+                del self._channels[asked.channel]
+
+    def perform(self, channel: _TargetChannel, effects: list[IncomingEffect]) -> None:
+        """Perform what the core of a channel decides."""
+        for effect in effects:
+            match effect:
+                case PushEntry(entry):
+                    self._push(channel, entry)
+                case Tell(message):
+                    self._outgoing.append(encode_bridge(message))
+                    self._awake.set()
+                    if isinstance(message, ChannelEnded):
+                        channel.owning.cancel(reason="the channel has ended")
+                case _:
+                    assert_never(effect)
+
+    def _push(self, channel: _TargetChannel, entry: RelayedEntry) -> None:
+        assert channel.mirror is not None
+        try:
+            channel.mirror.push(
+                MirrorEntry.of(entry.encoded.join(), previous=entry.previous, begin=entry.begin)
+            )
+        except GeologError as error:
+            self.perform(channel, channel.core.on_mirror_failed(error))
+
+
+async def dial_home(
+    messages: MessageTransport,
+    address: Address,
+    *,
+    log: Log,
+    hello: BridgeHello,
+    home: str,
+    gate: BridgeGate,
+) -> None:
+    """Keep one bridge to a home's coordinator until it ends. ConnectionFailedError."""
+    async with messages.open(
+        address,
+        BRIDGE_PATH,
+        subprotocols=(SUBPROTOCOL_BRIDGE,),
+        message_bytes_max=MESSAGE_BYTES_MAX,
+    ) as socket:
+        await TargetBridge(socket, log=log, hello=hello, home=home).run(gate)
+
+
+def _bytes_of(message: str | bytes) -> bytes:
+    if isinstance(message, str):
+        raise DamagedBytesError(f"a text on a bridge: {message[:100]!r}")
+    return message

@@ -1,0 +1,1 @@
+"""PURE: cores of the relay between regions, and the messages of its bridges."""

@@ -1,0 +1,231 @@
+"""One partition's entries on their way to one target: what to send next, and from where.
+
+Theory of operation. A channel first asks for the mirror's watermark; until that is told it
+sends nothing. Its position is the last entry sent, at first the watermark. The entry to send
+next is the one behind the position: from the buffer if that covers the position, else from the
+log, which is read until it meets the buffer. So a new coordinator replays from its buffer what
+it can, takes the rest from the log, and then is live; it never guesses. Nothing is sent twice
+on a channel, and nothing is skipped: if the entry behind the position cannot be supplied, the
+channel stops, with an alarm (law 20).
+
+Entries that were sent wait until the target tells that they are durable. A target that tells of
+an entry that it was not sent is broken: the channel stops, too (law 19).
+
+Invariants:
+
+1. Entries are sent in the order of the log, each right behind the position.
+2. `durable` never goes back, and is never behind the position.
+
+Rules: PROTOCOL B3, B4 and B7.
+"""
+
+import enum
+from collections import deque
+
+import attrs
+
+from geolog.protocol.watermark import Watermark
+from relay.protocol.bridge_messages import RelayedEntry
+from relay.protocol.standby_buffer import StandbyBuffer
+
+
+@attrs.frozen
+class FetchAfter:
+    """Read the log behind this position, and give what is found to `on_fetched`."""
+
+    position: Watermark | None
+
+
+@attrs.frozen
+class StopFetching:
+    """Stop reading the log: the buffer has the rest."""
+
+
+@attrs.frozen
+class StopChannel:
+    """Give the channel up, and raise an alarm."""
+
+    code: int
+    error: str
+
+
+OutgoingEffect = FetchAfter | StopFetching | StopChannel
+
+_CONFLICT = 409
+_GONE = 410
+
+
+class ChannelState(enum.Enum):
+    """How far a channel has come."""
+
+    ASKING = "asking"
+    REPLAYING = "replaying"
+    """It sends what its target missed."""
+    LIVE = "live"
+    STOPPED = "stopped"
+
+
+@attrs.frozen
+class _Unanswered:
+    watermark: Watermark
+    length_bytes: int
+    append_time_us: int
+
+
+class OutgoingChannel:
+    """One partition to one target; `next_entry` and `on_sent` take entries from it."""
+
+    def __init__(self, buffer: StandbyBuffer) -> None:
+        self._buffer = buffer
+        self._state = ChannelState.ASKING
+        self._position: Watermark | None = None
+        self._durable: Watermark | None = None
+        self._fetched: deque[RelayedEntry] = deque()
+        self._is_fetching = False
+        self._unanswered: deque[_Unanswered] = deque()
+        self._why_stopped: StopChannel | None = None
+        self.unanswered_bytes = 0
+        self.sent_count = 0
+        self.replayed_count = 0
+        """Entries sent before the channel was live."""
+
+    def __repr__(self) -> str:
+        return f"OutgoingChannel({self._state.value}, at {self._position})"
+
+    @property
+    def state(self) -> ChannelState:
+        """How far it has come."""
+        return self._state
+
+    @property
+    def position(self) -> Watermark | None:
+        """The last entry sent."""
+        return self._position
+
+    @property
+    def durable(self) -> Watermark | None:
+        """The last entry that the target has told to be durable."""
+        return self._durable
+
+    @property
+    def behind_since_us(self) -> int | None:
+        """When the first entry was appended that the target lacks; None if it lacks none.
+
+        By the home's clock, which gave entries their times: no other clock is compared.
+        """
+        if self._unanswered:
+            return self._unanswered[0].append_time_us
+        entry = self.next_entry()
+        return None if entry is None else entry.encoded.header.append_time_us
+
+    @property
+    def why_stopped(self) -> StopChannel | None:
+        """Why it sends nothing more."""
+        return self._why_stopped
+
+    @property
+    def fetched_count(self) -> int:
+        """Entries read from the log and not sent yet."""
+        return len(self._fetched)
+
+    def on_told(self, watermark: Watermark | None) -> list[OutgoingEffect]:
+        """The mirror's watermark is known: go on behind it."""
+        if self._state is not ChannelState.ASKING:
+            return self._stop(_CONFLICT, "the target told its watermark twice")
+        self._state = ChannelState.REPLAYING
+        self._position = self._durable = watermark
+        return self._supply()
+
+    def on_buffered(self) -> list[OutgoingEffect]:
+        """The buffer has changed."""
+        return self._supply()
+
+    def on_fetched(self, entries: list[RelayedEntry]) -> list[OutgoingEffect]:
+        """Take entries read from the log, in order."""
+        if self._is_fetching:
+            self._fetched.extend(entries)
+        return self._supply()
+
+    def on_gone(self, reason: str) -> list[OutgoingEffect]:
+        """The log cannot supply the entry behind the position."""
+        if not self._is_fetching:
+            return []
+        return self._stop(_GONE, reason)
+
+    def next_entry(self) -> RelayedEntry | None:
+        """The entry to send next, if there is one now."""
+        if self._state not in (ChannelState.REPLAYING, ChannelState.LIVE):
+            return None
+        if self._fetched:
+            return self._fetched[0]
+        return self._buffer.after(self._position)
+
+    def on_sent(self, entry: RelayedEntry) -> list[OutgoingEffect]:
+        """The entry that `next_entry` gave was sent."""
+        assert entry.previous == self._position or self._position is None
+        if self._fetched:
+            assert self._fetched[0] is entry
+            self._fetched.popleft()
+        self._position = entry.watermark
+        append_time_us = entry.encoded.header.append_time_us
+        self._unanswered.append(
+            _Unanswered(entry.watermark, entry.length_bytes, append_time_us)
+        )
+        self.unanswered_bytes += entry.length_bytes
+        self.sent_count += 1
+        if self._state is ChannelState.REPLAYING:
+            self.replayed_count += 1
+        return self._supply()
+
+    def on_durable(self, watermark: Watermark) -> list[OutgoingEffect]:
+        """The target has everything up to here durably."""
+        position = self._position
+        if position is None or watermark > position:
+            return self._stop(
+                _CONFLICT, f"the target calls {watermark} durable, but was sent {position} last"
+            )
+        while self._unanswered and self._unanswered[0].watermark <= watermark:
+            self.unanswered_bytes -= self._unanswered.popleft().length_bytes
+        if self._durable is None or self._durable < watermark:
+            self._durable = watermark
+        return []
+
+    def on_ended(self, code: int, error: str) -> None:
+        """The target has given the channel up."""
+        self._why_stopped = StopChannel(code, error)
+        self._leave()
+
+    def _supply(self) -> list[OutgoingEffect]:
+        """Say where the next entries come from, if that has changed."""
+        if self._state not in (ChannelState.REPLAYING, ChannelState.LIVE):
+            return []
+        if self._buffer.covers(self._position):
+            return self._go_on_from_buffer()
+        self._state = ChannelState.REPLAYING
+        if self._is_fetching:
+            return []
+        self._is_fetching = True
+        return [FetchAfter(self._position)]
+
+    def _go_on_from_buffer(self) -> list[OutgoingEffect]:
+        self._fetched.clear()
+        if self._buffer.after(self._position) is None:
+            self._state = ChannelState.LIVE
+        if not self._is_fetching:
+            return []
+        self._is_fetching = False
+        return [StopFetching()]
+
+    def _stop(self, code: int, error: str) -> list[OutgoingEffect]:
+        stop = StopChannel(code, error)
+        self._why_stopped = stop
+        effects: list[OutgoingEffect] = [StopFetching()] if self._is_fetching else []
+        self._leave()
+        return [*effects, stop]
+
+    def _leave(self) -> None:
+        self._state = ChannelState.STOPPED
+        self._is_fetching = False
+        self._fetched.clear()
+        self._unanswered.clear()
+        self.unanswered_bytes = 0

@@ -1,0 +1,1 @@
+"""PURE: messages between relays as bytes."""

@@ -1,0 +1,96 @@
+"""Hedge policies that are named, given, or offered by another package."""
+
+from pathlib import Path
+
+import pytest
+
+from geolog.client.arguments import checked
+from geolog.client.hedging import GROUP, hedge_policy
+from geolog.protocol.hedge_policy import AUTO, OFF, HedgeMoment, HedgePolicy, HedgeTerms
+from topology.errors import InvalidArgumentError
+
+PACKAGE = """
+from geolog.protocol.hedge_policy import HedgeTerms
+
+class Patient:
+    name = "patient"
+    terms = HedgeTerms()
+
+    def pause_s(self, moment):
+        return 5.0
+
+made_before = Patient()
+nothing_of_the_kind = "soon"
+"""
+
+OFFERED = f"""
+[{GROUP}]
+patient = offered_policies:Patient
+ready = offered_policies:made_before
+broken = offered_policies:nothing_of_the_kind
+off = offered_policies:Patient
+"""
+
+
+class Twice:
+    """A policy of the caller's own."""
+
+    name = "twice"
+    terms = HedgeTerms()
+
+    def pause_s(self, moment: HedgeMoment) -> float:
+        return 0.01 * moment.asked_count
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that offers policies."""
+    (tmp_path / "offered_policies.py").write_text(PACKAGE)
+    info = tmp_path / "offered_policies-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: offered-policies\nVersion: 1\n"
+    )
+    (info / "entry_points.txt").write_text(OFFERED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_a_policy_that_is_given_is_taken_as_it_is() -> None:
+    policy = Twice()
+
+    assert hedge_policy(policy) is policy
+
+
+def test_our_own_are_found_by_name() -> None:
+    assert (hedge_policy("auto"), hedge_policy("off")) == (AUTO, OFF)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_policy_of_an_installed_package_is_found_by_name() -> None:
+    moment = HedgeMoment((), 1, 0.0, 0.0)
+
+    assert hedge_policy("patient").pause_s(moment) == 5.0
+    assert hedge_policy("ready").name == "patient"
+    assert hedge_policy("off") is OFF, "ours cannot be replaced"
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_unknown_name_is_refused_with_those_that_are_installed() -> None:
+    with pytest.raises(InvalidArgumentError, match="policies: broken, off, patient, ready"):
+        hedge_policy("patience")
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_entry_point_that_names_no_policy_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="'soon' is not a hedge policy"):
+        hedge_policy("broken")
+
+
+def test_an_argument_is_a_name_or_a_policy() -> None:
+    @checked
+    def connect(*, hedge: str | HedgePolicy) -> None: ...
+
+    connect(hedge="auto")
+    connect(hedge=Twice())
+    with pytest.raises(InvalidArgumentError, match="hedge is 25"):
+        connect(hedge=25)  # type: ignore[arg-type]

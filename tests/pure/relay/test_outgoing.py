@@ -1,0 +1,189 @@
+"""A home sends to one target in order, from buffer or log, and never with a hole."""
+
+from relay.protocol.bridge_messages import RelayedEntry
+from relay.protocol.outgoing import (
+    ChannelState,
+    FetchAfter,
+    OutgoingChannel,
+    StopChannel,
+    StopFetching,
+)
+from relay.protocol.outgoing_link import LinkBounds, OutgoingLink
+from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer
+from tests.pure.relay.logs import HomeLog, home_log
+
+
+def buffer_with(log: HomeLog, *, after: int = 0) -> StandbyBuffer:
+    """A buffer that has the log from this entry on."""
+    begin = log.entries[after - 1].watermark if after else None
+    buffer = StandbyBuffer(begin, BufferBounds())
+    for entry in log.entries[after:]:
+        buffer.push(entry, now_s=0)
+    return buffer
+
+
+def sent_by(channel: OutgoingChannel) -> list[RelayedEntry]:
+    found = []
+    while (entry := channel.next_entry()) is not None:
+        channel.on_sent(entry)
+        found.append(entry)
+    return found
+
+
+def test_nothing_is_sent_before_the_watermark_is_told() -> None:
+    channel = OutgoingChannel(buffer_with(home_log("11")))
+
+    assert channel.next_entry() is None
+    assert channel.state is ChannelState.ASKING
+
+
+def test_what_a_mirror_lacks_is_replayed_from_the_buffer() -> None:
+    log = home_log("1c1|1")
+    channel = OutgoingChannel(buffer_with(log))
+
+    assert channel.on_told(log.entries[0].watermark) == []
+    assert sent_by(channel) == log.entries[1:]
+    assert channel.state is ChannelState.LIVE
+    assert channel.replayed_count == 3
+
+
+def test_what_the_buffer_lacks_is_read_from_the_log_until_they_meet() -> None:
+    log = home_log("11111")
+    channel = OutgoingChannel(buffer_with(log, after=3))
+
+    assert channel.on_told(None) == [FetchAfter(None)]
+    channel.on_fetched(log.entries[:2])
+    assert sent_by(channel) == log.entries[:2]
+    channel.on_fetched(log.entries[2:4])
+    entry = channel.next_entry()
+    assert entry is log.entries[2]
+    assert channel.on_sent(entry) == [StopFetching()]
+    assert sent_by(channel) == log.entries[3:]
+    assert channel.state is ChannelState.LIVE
+
+
+def test_a_live_channel_that_falls_out_of_the_buffer_reads_the_log_again() -> None:
+    log = home_log("111")
+    buffer = buffer_with(log)
+    channel = OutgoingChannel(buffer)
+    channel.on_told(log.entries[0].watermark)
+
+    buffer.trim(log.entries[1].watermark)
+
+    assert channel.on_buffered() == [FetchAfter(log.entries[0].watermark)]
+    assert channel.state is ChannelState.REPLAYING
+
+
+def test_a_channel_whose_log_is_gone_stops_and_skips_nothing() -> None:
+    log = home_log("111")
+    channel = OutgoingChannel(buffer_with(log, after=2))
+    channel.on_told(None)
+
+    assert channel.on_gone("trimmed") == [StopFetching(), StopChannel(410, "trimmed")]
+    assert channel.next_entry() is None
+    assert channel.on_buffered() == []
+
+
+def test_a_target_that_tells_more_than_it_was_sent_is_not_believed() -> None:
+    log = home_log("111")
+    channel = OutgoingChannel(buffer_with(log))
+    channel.on_told(None)
+    entry = channel.next_entry()
+    assert entry is not None
+    channel.on_sent(entry)
+
+    (stop,) = channel.on_durable(log.entries[1].watermark)
+
+    assert isinstance(stop, StopChannel)
+    assert channel.durable is None
+    assert channel.state is ChannelState.STOPPED
+
+
+def link_of(*buffers: StandbyBuffer, window_bytes: int = 1 << 20) -> OutgoingLink:
+    link = OutgoingLink(window_bytes, LinkBounds(), now_s=0)
+    for number, buffer in enumerate(buffers, 1):
+        link.open(number, OutgoingChannel(buffer), now_s=0)
+    return link
+
+
+def taken(link: OutgoingLink, *, now_s: float = 0) -> list[tuple[int, RelayedEntry]]:
+    found = []
+    while (one := link.take(now_s=now_s)) is not None:
+        found.append((one[0].channel, one[0].entry))
+    return found
+
+
+def test_a_link_sends_no_more_than_its_window_until_it_is_answered() -> None:
+    log = home_log("1111")
+    link = link_of(buffer_with(log), window_bytes=log.entries[0].length_bytes + 1)
+    link.on_told(1, None, now_s=0)
+
+    assert taken(link) == [(1, log.entries[0]), (1, log.entries[1])]
+    link.on_durable(1, log.entries[1].watermark, now_s=0)
+    assert link.unanswered_bytes == 0
+    assert [entry for _, entry in taken(link)] == log.entries[2:]
+
+
+def test_channels_take_turns_and_live_ones_go_first() -> None:
+    one, other, late = home_log("1111"), home_log("11"), home_log("1")
+    live = buffer_with(late)
+    link = link_of(buffer_with(one), buffer_with(other), live)
+    link.on_told(3, late.end, now_s=0)
+    link.on_told(1, None, now_s=0)
+    link.on_told(2, None, now_s=0)
+
+    first = [link.take(now_s=0) for _ in range(3)]
+    live.push(late.append(), now_s=0)
+    link.on_ready(3)
+
+    assert [found[0].channel for found in first if found is not None] == [1, 2, 1]
+    assert [channel for channel, _ in taken(link)] == [3, 2, 1, 1]
+
+
+def test_a_cap_spreads_entries_over_time() -> None:
+    log = home_log("1" * 50)
+    size_bytes = log.entries[0].length_bytes
+    bounds = LinkBounds(bytes_per_s_max=10 * size_bytes)
+    link = OutgoingLink(1 << 20, bounds, now_s=0)
+    link.open(1, OutgoingChannel(buffer_with(log)), now_s=0)
+    link.on_told(1, None, now_s=0)
+
+    count = sum(len(taken(link, now_s=step / 100)) for step in range(201))
+
+    assert 19 <= count <= 22
+    assert link.wait_s(now_s=2.0) <= 0.1
+
+
+def test_a_link_is_stuck_once_nothing_moves_while_an_answer_is_due() -> None:
+    log = home_log("11")
+    link = link_of(buffer_with(log))
+
+    assert not link.is_stuck(now_s=9)
+    assert link.is_stuck(now_s=10)
+    link.on_told(1, log.end, now_s=12)
+    assert not link.is_stuck(now_s=100), "an idle link is not stuck"
+
+
+def test_time_without_work_does_not_count_as_stuck() -> None:
+    log = home_log("11")
+    buffer = buffer_with(log)
+    link = link_of(buffer)
+    link.on_told(1, log.end, now_s=0)
+    buffer.push(log.append(), now_s=100)
+    link.on_ready(1)
+    link.take(now_s=100)
+
+    assert not link.is_stuck(now_s=109)
+    assert link.is_stuck(now_s=110)
+
+
+def test_the_room_of_a_channel_that_ended_is_free_again() -> None:
+    log = home_log("11")
+    link = link_of(buffer_with(log))
+    link.on_told(1, None, now_s=0)
+    taken(link)
+
+    link.end(1)
+
+    assert link.unanswered_bytes == 0
+    assert not link.is_waiting
