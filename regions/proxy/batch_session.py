@@ -227,8 +227,10 @@ class BatchSession:
         if channel is not None and channel.is_resting:
             channel.woken.set()
             raise UnavailableError(f"channel {message.channel} rests: open another one")
-        if channel is None or channel.owner is None:
+        if channel is None:
             raise InvalidArgumentError(f"channel {message.channel} is not open")
+        if channel.owner is None:  # The partition was lost just now, and the channel closes.
+            raise UnavailableError(f"channel {message.channel} has no owner: ask the next one")
         standing = await channel.owner.hello(message.writer_id, message.fence)
         return StandingTold(message.channel, message.request, standing)
 

@@ -9,7 +9,15 @@ from trio.testing import MockClock
 
 from geolog.catalog.offers import Offer
 from geolog.transport.message_socket import SocketClosedError
+from geolog.wire.session.channel_messages import (
+    AskStanding,
+    ChannelClosed,
+    RequestRefused,
+    StandingTold,
+)
+from geolog.wire.session.told_errors import error_of
 from regions.proxy.proxy import WriteProxy
+from tests.pure.proxy.batches_client import CHANNEL, open_batches
 from tests.pure.proxy.proxies import Frame, SessionClient, open_proxy, open_session
 from tests.pure.whole.clusters import STREAM, World, open_world, values_of
 
@@ -96,3 +104,26 @@ async def test_frames_that_come_while_the_new_owner_is_looked_up_are_answered(
     assert {one["outcome"] for one in refused} == {"refused"}
     assert read == [str(one["id"]).encode() for one in answers if one["type"] == "ack"]
     assert len(refused) > 3
+
+
+async def test_a_writer_that_asks_while_the_new_owner_is_looked_up_is_told_to_ask_again(
+    autojump_clock: MockClock,
+) -> None:
+    answers: list[StandingTold | RequestRefused] = []
+    async with (
+        open_moving() as moving,
+        open_batches(moving.world.cluster, moving.owner, STREAM) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(moving.move)
+        for request in range(FRAMES_COUNT):
+            await trio.sleep(PACE_S)
+            answer = await client.ask(AskStanding(CHANNEL, request, b"w", None))
+            if isinstance(answer, ChannelClosed):
+                break
+            assert isinstance(answer, StandingTold | RequestRefused)
+            answers.append(answer)
+
+    refused = [one for one in answers if isinstance(one, RequestRefused)]
+    assert len(answers) > len(refused) > 3
+    assert [one for one in refused if not error_of(one.error).retriable] == []
