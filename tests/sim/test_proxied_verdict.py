@@ -32,6 +32,12 @@ def test_a_writer_that_is_never_answered_again_is_out_until_the_end() -> None:
     assert FaultSpan(10.0, 40.0).outage_s(a_writer((9.0, 9.1))) == 30.0
 
 
+def test_a_writer_without_any_answer_is_out_all_the_time() -> None:
+    span = FaultSpan(10.0, 14.0)
+
+    assert span.outage_s(a_writer()) == span.pause_s(a_writer()) == 4.0
+
+
 def test_records_that_were_due_in_an_outage_count_with_the_time_they_would_have_waited() -> (
     None
 ):

@@ -13,9 +13,11 @@ class FaultSpan:
     end_s: float
 
     def pause(self, writer: ProxiedWriter) -> tuple[float, float]:
-        """The writer's longest pause between two answers meanwhile."""
+        """The writer's longest pause between two answers; all of it if there was none."""
         pauses = writer.pauses(self.begin_s, self.end_s)
-        return max(pauses, key=lambda pause: pause[1] - pause[0])
+        return max(
+            pauses, key=lambda pause: pause[1] - pause[0], default=(self.begin_s, self.end_s)
+        )
 
     def outage_s(self, writer: ProxiedWriter) -> float:
         """Time from the fault until the writer's longest pause was over."""

@@ -86,6 +86,6 @@ def _region_figures(drill: ProxiedDrill, region: str) -> RegionFigures:
         region=region,
         unavailable_s=sum(lengths_s),
         longest_s=max(lengths_s, default=0.0),
-        p50_during_ms=1e3 * statistics.median(latencies_s),
-        p99_during_ms=1e3 * percentile(latencies_s, 0.99),
+        p50_during_ms=1e3 * statistics.median(latencies_s) if latencies_s else None,
+        p99_during_ms=1e3 * percentile(latencies_s, 0.99) if latencies_s else None,
     )

@@ -83,17 +83,22 @@ async def proxy_kill(
 
 async def _kill(drill: ProxiedDrill, victim: str) -> str:
     """Kill the owner, and wait until every writer goes on."""
-    parts = await drill.lose(victim, f"killed {victim}", partial(drill.cluster.kill, victim))
-    await drill.cluster.start(victim)
+    try:
+        kill = partial(drill.cluster.kill, victim)
+        parts = await drill.lose(victim, f"killed {victim}", kill)
+    finally:
+        await drill.cluster.start(victim)
     drill.rounds.append(parts.figures())
     return f"killed {victim}; every writer went on after {parts}"
 
 
 async def _drain(drill: ProxiedDrill, victim: str) -> str:
     """End the owner as an operator does, and wait for every writer."""
-    span = await drill.meet(f"drained {victim}", partial(drill.cluster.stop, victim))
+    try:
+        span = await drill.meet(f"drained {victim}", partial(drill.cluster.stop, victim))
+    finally:
+        await drill.cluster.start(victim)
     pause_s = max(span.pause_s(writer) for writer in drill.load.writers)
-    await drill.cluster.start(victim)
     drill.rounds.append({"pause_s_max": pause_s})
     return f"drained {victim}; no writer paused longer than {1e3 * pause_s:.0f} ms"
 

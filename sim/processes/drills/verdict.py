@@ -19,9 +19,9 @@ class RegionFigures:
     """Time without any answer, in pauses of a second or more."""
     longest_s: float
     """The longest of these pauses."""
-    p50_during_ms: float
-    """Latency of the records that were due while a fault lasted."""
-    p99_during_ms: float
+    p50_during_ms: float | None
+    """Latency of the records that were due while a fault lasted; None if none was answered."""
+    p99_during_ms: float | None
 
 
 @attrs.frozen(kw_only=True)
