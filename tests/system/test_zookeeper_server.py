@@ -182,6 +182,7 @@ async def test_three_voters_survive_the_loss_of_one(tmp_path: Path) -> None:
     )
     scopes = {peer.server_id: trio.CancelScope() for peer in peers}
     ready = {peer.server_id: trio.Event() for peer in peers}
+    is_lost = trio.Event()
 
     async def serve(peer: Peer) -> None:
         config = ZooKeeperConfig(
@@ -192,6 +193,7 @@ async def test_three_voters_survive_the_loss_of_one(tmp_path: Path) -> None:
         )
         with scopes[peer.server_id]:
             await serve_zookeeper(config, ready[peer.server_id].set)
+        is_lost.set()
 
     async with open_background() as nursery:
         for peer in peers:
@@ -203,17 +205,17 @@ async def test_three_voters_survive_the_loss_of_one(tmp_path: Path) -> None:
             async with open_zookeeper(servers) as metadata:
                 await metadata.create("/a", b"x")
                 scopes[3].cancel()
-                await put_at_last(metadata, "/a", b"y")
-                assert await metadata.get("/a") == Stored(b"y", 1)
+                await is_lost.wait()
+                assert await put_at_last(metadata, "/a", b"y") == Stored(b"y", 1)
 
 
-async def put_at_last(metadata: Metadata, path: str, data: bytes) -> None:
-    """Put in spite of lost servers; where the outcome is unknown, read and compare."""
+async def put_at_last(metadata: Metadata, path: str, data: bytes) -> Stored:
+    """Put in spite of lost servers until it is read back; return what is stored then."""
     while True:
         try:
             stored = await metadata.get(path)
             if stored.data == data:
-                return
+                return stored
             await metadata.put(path, data, stored.version)
         except (UnavailableError, OutcomeUnknownError, BadVersionError):
             await metadata.wait_state_change(SessionState.SUSPENDED)
