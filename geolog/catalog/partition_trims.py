@@ -8,6 +8,8 @@ Rules: PROTOCOL H1 and S12.
 
 from contextlib import aclosing, suppress
 
+import trio
+
 from geolog.catalog.partition_owners import no_partition
 from geolog.catalog.segment_records import SegmentRecords
 from geolog.catalog.stream_homes import StreamHomes
@@ -49,13 +51,20 @@ class PartitionTrims:
         """Where the partition begins, including all that was written before this call."""
         return (await self._read(name, Freshness.LATEST))[0]
 
-    async def read(self, name: PartitionName) -> TrimRecord:
-        """Where the partition begins, as one server of the metadata store has it."""
-        return (await self._read(name, Freshness.NEARBY))[0]
+    async def read(
+        self, name: PartitionName, *, changed: trio.Event | None = None
+    ) -> TrimRecord:
+        """Where the partition begins, as one server of the metadata store has it.
 
-    async def _read(self, name: PartitionName, freshness: Freshness) -> tuple[TrimRecord, int]:
+        `changed` is set once, when it begins elsewhere.
+        """
+        return (await self._read(name, Freshness.NEARBY, changed))[0]
+
+    async def _read(
+        self, name: PartitionName, freshness: Freshness, changed: trio.Event | None = None
+    ) -> tuple[TrimRecord, int]:
         path = self._paths.trim(name)
-        stored = await self._metadata.find(path, freshness=freshness)
+        stored = await self._metadata.find(path, changed=changed, freshness=freshness)
         if stored is None:
             raise no_partition(name)
         return open_document(stored.data, TrimRecord, path=path), stored.version

@@ -17,15 +17,14 @@ Rules: PROTOCOL H5 to H9.
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Protocol, assert_never
 
 import attrs
 import trio
 
-from geolog.background import open_background
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.ledger.writing.ledger_writer import LedgerWriter
@@ -239,10 +238,16 @@ class MirrorWriter:
         while self._waiting or self._sent:
             if self._failure is not None:
                 break
-            self._progress = trio.Event()
             await self._progress.wait()
         if self._failure is not None:
             raise self._failure
+
+    async def wait_reached(self, mark: Watermark | None) -> None:
+        """Wait until this entry is durable. Raises why the mirror has failed."""
+        while self.watermark != mark:
+            if self._failure is not None:
+                raise self._failure
+            await self._progress.wait()
 
     async def follow_trim(self, first_sequence: Sequence) -> None:
         """Begin where the home begins, by dropping the rows before it.
@@ -252,6 +257,10 @@ class MirrorWriter:
         known = min(first_sequence, self.acknowledged.sequence_next)
         await self._partitions.trims.move(self.name, known, now_us=self._now_us())
         await self._partitions.trims.drop_trimmed(self.name)
+
+    def _tell_progress(self) -> None:
+        progress, self._progress = self._progress, trio.Event()
+        progress.set()
 
     # Events of the ledger's writer.
 
@@ -271,7 +280,7 @@ class MirrorWriter:
         self._oldest_since_s = trio.current_time()
         if not self._sent and self._rows.is_rolling:
             self._rows.wake()
-        self._progress.set()
+        self._tell_progress()
         self.listener.on_durable(moved)
 
     def on_received(self, through: EntryId) -> None:
@@ -315,7 +324,7 @@ class MirrorWriter:
         self._rows.wake()
         self._has_first.set()
         self._has_failed.set()
-        self._progress.set()
+        self._tell_progress()
 
     # What `SegmentRoller` asks and reports.
 
@@ -384,6 +393,10 @@ class MirrorWriter:
         except GeologError as error:
             self._fail(error)
 
+    def end(self, why: GeologError) -> None:
+        """Take nothing more: the mirror is sealed, or gone."""
+        self._fail(why)
+
     async def leave(self) -> None:
         """Close the open ledger if all is durable, and leave; the caller bounds the time."""
         self._is_leaving = True
@@ -415,66 +428,6 @@ class MirrorWriter:
                 if not error.retriable:
                     raise
             await trio.sleep(self._config.retry_delay_s)
-
-
-@asynccontextmanager
-async def open_mirror(
-    name: PartitionName,
-    stream: StreamRecord,
-    listener: MirrorListener,
-    *,
-    who: str,
-    takeover: Takeover,
-    config: PartitionConfig,
-) -> AsyncIterator[MirrorWriter]:
-    """Own a mirror while the block lasts: fence its owner before, and recover its last row.
-
-    FencedError if another process took it over in turn. NoSuchStreamError, also if the stream
-    is no longer relayed here. InvalidArgumentError in another region. A block that ends without
-    an error leaves what was taken durable, and the open ledger CLOSED.
-    """
-    if takeover.region != name.mirror:
-        raise InvalidArgumentError(
-            f"mirror {name} is written in {name.mirror}; this process is in {takeover.region}"
-        )
-    async with open_background() as nursery:
-        source = LedgerAllocator(
-            name,
-            stream,
-            ledgers=takeover.ledgers,
-            replicas=takeover.replicas,
-            region=takeover.region,
-            rng=takeover.rng,
-            nursery=nursery,
-            config=config,
-        )
-        taken = await takeover.take_over(name, who)
-        try:
-            watermark = await last_watermark(name, takeover)
-        except BaseException:
-            takeover.owners.release_nowait(taken.owner)
-            raise
-        writer = MirrorWriter(
-            name,
-            stream,
-            taken,
-            watermark,
-            listener=listener,
-            partitions=takeover.partitions,
-            owners=takeover.owners,
-            source=source,
-            config=config,
-            now_us=takeover.now_us,
-            nursery=nursery,
-        )
-        nursery.start_soon(writer.run, name=f"owner of {name}")
-        try:
-            yield writer
-            await writer.wait_durable()
-        finally:
-            with trio.move_on_after(config.close_timeout_s, shield=True):
-                await writer.leave()
-            writer.close()
 
 
 async def last_watermark(name: PartitionName, takeover: Takeover) -> Watermark | None:

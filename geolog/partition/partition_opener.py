@@ -14,7 +14,8 @@ from geolog.background import open_background
 from geolog.catalog.offers import Offer
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.partition.hand_over import HandedOver, hand_over
-from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, open_mirror
+from geolog.partition.mirror_opening import open_mirror
+from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, last_watermark
 from geolog.partition.offer import open_offer
 from geolog.partition.owner import OwnedPartitions, open_partition_writers
 from geolog.partition.partition_writer import PartitionWriter
@@ -22,6 +23,7 @@ from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.watermark import Watermark
 from topology.errors import InvalidArgumentError, SealedError
 from topology.stream_policy import PolicyKind
 
@@ -69,6 +71,10 @@ class PartitionOpener:
             takeover=self.upkeep.takeover,
             config=self.config,
         )
+
+    async def last_watermark(self, mirror: PartitionName) -> Watermark | None:
+        """The last entry of a mirror that is sealed; None if it has none."""
+        return await last_watermark(mirror, self.upkeep.takeover)
 
     @asynccontextmanager
     async def open(

@@ -42,7 +42,7 @@ from relay.wire.bridge import (
     decode_from_home,
     encode_bridge,
 )
-from topology.errors import DamagedBytesError, GeologError, NoSuchStreamError
+from topology.errors import DamagedBytesError, GeologError, NoSuchStreamError, SealedError
 
 BRIDGE_PATH = "/relay/bridge"
 
@@ -161,10 +161,16 @@ class TargetBridge:
                         f" {self._home}: it has life {record.life!r} and home {record.home}"
                     )
                 name = record.partition(asked.partition).mirrored_in(self._hello.region)
-                async with opener.open_mirror(record, name, channel) as mirror:
-                    channel.mirror = mirror
-                    self.perform(channel, channel.core.on_mirror_opened(mirror.watermark))
-                    raise await mirror.wait_failed()
+                try:
+                    async with opener.open_mirror(record, name, channel) as mirror:
+                        channel.mirror = mirror
+                        self.perform(channel, channel.core.on_mirror_opened(mirror.watermark))
+                        raise await mirror.wait_failed()
+                except SealedError:  # It has all of a home that is sealed.
+                    channel.mirror = None
+                    last = await opener.last_watermark(name)
+                    self.perform(channel, channel.core.on_mirror_sealed(last))
+                    await trio.sleep_forever()
         except GeologError as error:
             self.perform(channel, channel.core.on_mirror_failed(error))
         finally:
@@ -187,8 +193,9 @@ class TargetBridge:
                     assert_never(effect)
 
     def _push(self, channel: _TargetChannel, entry: RelayedEntry) -> None:
-        assert channel.mirror is not None
         try:
+            if channel.mirror is None:
+                raise SealedError(f"{channel.asked.stream}: an entry came after the last one")
             channel.mirror.push(
                 MirrorEntry.of(entry.encoded.join(), previous=entry.previous, begin=entry.begin)
             )

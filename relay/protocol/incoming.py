@@ -83,6 +83,10 @@ class IncomingChannel:
         self._last = self._durable = watermark
         return [Tell(WatermarkTold(self._asked.channel, watermark))]
 
+    def on_mirror_sealed(self, watermark: Watermark | None) -> list[IncomingEffect]:
+        """The mirror is sealed, as its home is, and ends here; the channel rests."""
+        return [] if self._is_told else self.on_mirror_opened(watermark)
+
     def on_entry(self, entry: RelayedEntry) -> list[IncomingEffect]:
         """An entry came."""
         if self._is_over:

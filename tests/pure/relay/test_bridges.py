@@ -4,6 +4,7 @@ The nodes, owners, mirrors and bridges are the real ones; network, disks and met
 memory. Coordinators die without a word.
 """
 
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -36,6 +37,7 @@ from tests.pure.whole.mirroring import (
     entries_of,
     home_of,
     mirror_of,
+    rows_of,
 )
 
 PORT = 7400
@@ -142,6 +144,67 @@ async def test_readers_in_the_targets_region_see_the_homes_records(
 
         assert found == list(enumerate(values))
         assert (report.mirrored > 0, report.mirrors_unequal, report.gaps) == (True, 0, 0)
+
+
+async def test_a_mirror_is_sealed_with_its_home_once_it_has_all_of_it(
+    autojump_clock: MockClock,
+) -> None:
+    values = [b"%d" % number for number in range(20)]
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        cluster.open_client(TARGET) as far,
+        open_home(cluster) as home,
+    ):
+        await create(log)
+        async with open_target(cluster):
+            async with log.open_writer(STREAM) as writer:
+                await append_each(writer, values[:5])
+            await wait_equal(log)
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, values[5:])
+        await log.seal_stream(STREAM)
+        async with open_target(cluster, 2), far.open_reader(STREAM, follow=True) as reader:
+            with trio.fail_after(60):  # It ends by itself, as readers at home do.
+                found = [record.value async for record in reader]
+        async with open_target(cluster, 3):  # Finds the mirror sealed.
+            await trio.sleep(30)
+            (progress,) = home.served[-1].progress()
+            alarms = [alarm for bridge in home.served for alarm in bridge.alarms]
+
+    assert (found, alarms) == (values, [])
+    assert progress.durable is not None
+    assert (progress.durable.sequence_next, progress.unanswered_bytes) == (20, 0)
+
+
+async def test_a_mirror_begins_where_its_home_begins(autojump_clock: MockClock) -> None:
+    rng = random.Random(1)
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster),
+        open_target(cluster),
+    ):
+        await create(log, segment_bytes=64 << 10)
+        async with log.open_writer(STREAM) as writer:
+            for _ in range(12):  # Two records fill a segment: they cannot be compressed.
+                await append_each(writer, [rng.randbytes(30_000)])
+        await wait_equal(log)
+        await log.truncate_stream(STREAM, before=geolog.AtSequence(8))
+        trims = log.access.partitions.trims
+        mirror = await mirror_of(log)
+        with trio.fail_after(30):
+            while True:
+                moved = trio.Event()
+                if (await trims.read(mirror, changed=moved)).first_sequence:
+                    break
+                await moved.wait()
+        at_home = await trims.read(await home_of(log))
+        mirrored = await trims.read(mirror)
+        rows = await rows_of(log, mirror)
+
+    assert mirrored.first_sequence == at_home.first_sequence > 0
+    assert rows[0].first_sequence > 0
 
 
 async def test_coordinators_that_die_at_any_moment_lose_and_repeat_nothing(

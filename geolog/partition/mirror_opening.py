@@ -1,0 +1,82 @@
+"""Owning a mirror for the length of a block.
+
+Rules: PROTOCOL H9 and H13.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from geolog.background import open_background
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.partition.ledger_allocator import LedgerAllocator
+from geolog.partition.mirror_upkeep import follow_home
+from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, last_watermark
+from geolog.partition.takeover import Takeover
+from geolog.protocol.stream_state import PartitionName, StreamRecord
+from topology.errors import InvalidArgumentError
+
+
+@asynccontextmanager
+async def open_mirror(
+    name: PartitionName,
+    stream: StreamRecord,
+    listener: MirrorListener,
+    *,
+    who: str,
+    takeover: Takeover,
+    config: PartitionConfig,
+) -> AsyncIterator[MirrorWriter]:
+    """Own a mirror while the block lasts: fence its owner before, and recover its last row.
+
+    While the block lasts the mirror is trimmed with its home. Once it has all of a home that is
+    sealed, it is sealed, too, and fails with SealedError; so does opening it then.
+
+    FencedError if another process took it over in turn. NoSuchStreamError, also if the stream
+    is no longer relayed here. InvalidArgumentError in another region. A block that ends without
+    an error leaves what was taken durable, and the open ledger CLOSED.
+    """
+    if takeover.region != name.mirror:
+        raise InvalidArgumentError(
+            f"mirror {name} is written in {name.mirror}; this process is in {takeover.region}"
+        )
+    async with open_background() as nursery:
+        source = LedgerAllocator(
+            name,
+            stream,
+            ledgers=takeover.ledgers,
+            replicas=takeover.replicas,
+            region=takeover.region,
+            rng=takeover.rng,
+            nursery=nursery,
+            config=config,
+        )
+        taken = await takeover.take_over(name, who)
+        try:
+            watermark = await last_watermark(name, takeover)
+        except BaseException:
+            takeover.owners.release_nowait(taken.owner)
+            raise
+        writer = MirrorWriter(
+            name,
+            stream,
+            taken,
+            watermark,
+            listener=listener,
+            partitions=takeover.partitions,
+            owners=takeover.owners,
+            source=source,
+            config=config,
+            now_us=takeover.now_us,
+            nursery=nursery,
+        )
+        nursery.start_soon(writer.run, name=f"owner of {name}")
+        nursery.start_soon(follow_home, writer, takeover, name=f"upkeep of {name}")
+        try:
+            yield writer
+            await writer.wait_durable()
+        finally:
+            with trio.move_on_after(config.close_timeout_s, shield=True):
+                await writer.leave()
+            writer.close()

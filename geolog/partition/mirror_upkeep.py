@@ -1,0 +1,60 @@
+"""A mirror takes over from its home, besides entries, where it begins and that it is sealed.
+
+Metadata tells both: the owner of a mirror watches its home there. A mirror is sealed as soon as
+it has all entries of a sealed home. Readers that follow the mirror end there.
+
+Rules: PROTOCOL H11 and H13.
+"""
+
+import math
+
+import attrs
+import trio
+
+from geolog.partition.mirror_writer import MirrorWriter, last_watermark
+from geolog.partition.takeover import Takeover
+from geolog.protocol.stream_state import PartitionName
+from topology.errors import GeologError, SealedError, UnavailableError
+
+_RETRY_S = 1.0
+
+
+async def follow_home(mirror: MirrorWriter, takeover: Takeover) -> None:
+    """Trim the mirror with its home, and seal it; end it once it is sealed, or all is gone."""
+    home = attrs.evolve(mirror.name, mirror="")
+    while mirror.failure is None:
+        changed = trio.Event()
+        pause_s = math.inf
+        try:
+            if await _is_sealed(mirror, home, takeover, changed):
+                return
+        except GeologError as error:
+            if not error.retriable:
+                mirror.end(error)
+                return
+            pause_s = _RETRY_S
+        with trio.move_on_after(pause_s):
+            await changed.wait()
+
+
+async def _is_sealed(
+    mirror: MirrorWriter, home: PartitionName, takeover: Takeover, changed: trio.Event
+) -> bool:
+    """Do as the home does now; whether the mirror is sealed. Else `changed` tells of more.
+
+    UnavailableError if a sealed home is not closed yet.
+    """
+    partitions = takeover.partitions
+    trim = await partitions.trims.read(home, changed=changed)
+    owner = await partitions.owners.read(home, changed=changed)
+    await mirror.follow_trim(trim.first_sequence)
+    if not owner.record.is_sealed:
+        return False
+    last = await partitions.segments.last(home)
+    if last is not None and not last.record.is_completed:
+        raise UnavailableError(f"segment {last.record.row_number} of {home} is not closed yet")
+    await mirror.wait_reached(await last_watermark(home, takeover))
+    sealed = await partitions.owners.seal(mirror.name)
+    await takeover.end_open_segment(mirror.name, sealed)
+    mirror.end(SealedError(f"mirror {mirror.name} is sealed, as its home is"))
+    return True
