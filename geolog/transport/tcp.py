@@ -1,8 +1,10 @@
 """TCP behind the transport seam: plain non-blocking sockets; try first, wait only if needed.
 
 A stream calls the kernel at once and waits only when the call would block, which saves a turn
-of trio's scheduler per call. A stream that has moved `FAIR_BYTES` without waiting yields a turn
-anyway, so that a connection that never blocks cannot starve the others.
+of trio's scheduler per call. After a read that took less than it had room for, it waits first:
+nothing is left, and a call that fails costs as much as one that reads. A stream that has moved
+`FAIR_BYTES` without waiting yields a turn anyway, so that a connection that never blocks cannot
+starve the others.
 """
 
 import errno
@@ -80,6 +82,8 @@ class TcpStream:
     peer: str
     _socket: socket.socket
     _bytes_since_turn: int = attrs.field(default=0, init=False)
+    _is_drained: bool = attrs.field(default=False, init=False)
+    """Whether the last read took all that had arrived: the next one would most likely fail."""
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         """Send all bytes, in order."""
@@ -108,14 +112,17 @@ class TcpStream:
     async def receive_into(self, buffer: bytearray | memoryview) -> int:
         """Wait for bytes; 0 at the end of the stream."""
         assert len(buffer), "an empty buffer would look like the end of the stream"
+        if self._is_drained:
+            await self._wait_readable()
         while True:
             try:
                 received_bytes = self._socket.recv_into(buffer)
             except BlockingIOError:
-                await self._wait(trio.lowlevel.wait_readable)
+                await self._wait_readable()
             except OSError as error:
                 raise self._broken(error) from error
             else:
+                self._is_drained = received_bytes < len(buffer)
                 await self._take_turns(received_bytes)
                 return received_bytes
 
@@ -142,6 +149,10 @@ class TcpStream:
         if self._bytes_since_turn >= FAIR_BYTES:
             self._bytes_since_turn = 0
             await trio.lowlevel.checkpoint()
+
+    async def _wait_readable(self) -> None:
+        await self._wait(trio.lowlevel.wait_readable)
+        self._is_drained = False
 
     async def _wait(self, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
         self._bytes_since_turn = 0

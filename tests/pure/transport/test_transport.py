@@ -17,7 +17,7 @@ from geolog.transport.seam import (
     ConnectionFailedError,
     Transport,
 )
-from geolog.transport.tcp import TcpConfig, TcpListener, TcpTransport
+from geolog.transport.tcp import TcpConfig, TcpListener, TcpStream, TcpTransport
 from sim.fakes.memory_transport import MemoryNetwork
 
 HOST = "127.0.0.1"
@@ -235,6 +235,40 @@ async def test_a_busy_tcp_stream_lets_others_take_turns() -> None:
             await far.receive_into(buffer)
         nursery.cancel_scope.cancel()
     assert turns >= 2
+
+
+class CountingSocket(socket.socket):
+    """Counts the reads that found nothing."""
+
+    vain_count = 0
+
+    def recv_into(  # type: ignore[override]
+        self, buffer: bytearray | memoryview, nbytes: int = 0, flags: int = 0
+    ) -> int:
+        try:
+            return super().recv_into(buffer, nbytes, flags)
+        except BlockingIOError:
+            self.vain_count += 1
+            raise
+
+
+async def test_a_read_that_took_all_is_followed_by_a_wait_and_not_by_a_vain_call() -> None:
+    there, here = socket.socketpair()
+    with there, CountingSocket(fileno=here.detach()) as counting:
+        counting.settimeout(0)
+        stream = TcpStream("there", counting)
+        there.send(b"0123456789")
+        whole, rest = bytearray(8), bytearray(8)
+        sizes = [await stream.receive_into(whole), await stream.receive_into(rest)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.receive_into, whole)
+            await wait_all_tasks_blocked()
+            there.send(b"more")
+        there.shutdown(socket.SHUT_WR)
+        sizes.append(await stream.receive_into(rest))
+
+        assert (sizes, counting.vain_count) == ([8, 2, 0], 0)
+        assert bytes(whole[:4] + rest[:2]) == b"more89"
 
 
 async def test_an_unknown_host_is_a_failed_connection() -> None:
