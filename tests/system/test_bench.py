@@ -71,6 +71,19 @@ def test_reads_are_hedged_and_plotted_while_replicas_are_late(tmp_path: Path) ->
     assert plot.read_text().startswith("<svg")
 
 
+def test_one_case_is_run_after_the_healthy_one() -> None:
+    done = geolog(
+        *("bench", "hedge", "--duration", "3s", "--rate", "30", "--entries", "20"),
+        *("--only", "cut-off", "-o", "json"),
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    report = json.loads(done.stdout)
+
+    assert {row["scenario"] for row in report["latencies"]} == {"healthy", "cut off"}
+    judged = [each["name"] for each in report["figures"] if each["goal"]]
+    assert judged == ["cut off: p99 of auto"]
+
+
 def test_many_ledgers_are_appended_to_at_once() -> None:
     figures = figures_of(
         *("append", "--ledgers", "3", "--record-size", "1KiB"),
@@ -100,6 +113,7 @@ def test_many_ledgers_are_appended_to_at_once() -> None:
         (("tail", "--rate", "0"), "--rate"),
         (("tail", "--readers", "1001"), "--readers"),
         (("hedge", "--rate", "1001"), "--rate"),
+        (("hedge", "--only", "cut"), "stalls"),
         (("hedge", "--zookeeper", "127.0.0.1:1"), "needs a cluster of its own"),
     ],
     ids=lambda parameter: parameter[0] if isinstance(parameter, tuple) else "",

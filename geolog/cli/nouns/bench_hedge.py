@@ -10,7 +10,7 @@ from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocat
 from geolog.cli.settings.quantities import parse_bytes, parse_seconds
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
-from sim.processes.bench.hedge.hedge import HedgeLoad, HedgeReport, measure_hedge
+from sim.processes.bench.hedge.hedge import CASES, HedgeLoad, HedgeReport, measure_hedge
 from sim.processes.bench.hedge.hedge_site import open_hedge_site
 
 _ROUND_TRIP_S = 0.04
@@ -26,6 +26,7 @@ class HedgeOptions:
     entries_count: int
     record_bytes: int
     data_dir: Path | None
+    only: str | None
 
 
 @click.command(
@@ -33,6 +34,7 @@ class HedgeOptions:
     epilog=examples(
         "geolog bench hedge",
         "geolog bench hedge --duration 5m --plot hedge.svg -o json",
+        "geolog bench hedge --only cut-off",
     ),
 )
 @click.option(
@@ -50,6 +52,11 @@ class HedgeOptions:
     show_default=True,
     metavar="TIME",
     help="Duration of all scenarios together.",
+)
+@click.option(
+    "--only",
+    type=click.Choice([case.replace(" ", "-") for case in CASES]),
+    help="Run this case alone, after the healthy one; each takes its share of --duration.",
 )
 @click.option(
     "--record-size",
@@ -83,6 +90,7 @@ def hedge(
     *,
     rate: int,
     duration: float,
+    only: str | None,
     record_size: int,
     entries: int,
     plot: Path | None,
@@ -103,6 +111,7 @@ def hedge(
         entries_count=entries,
         record_bytes=record_size,
         data_dir=data_dir,
+        only=None if only is None else only.replace("-", " "),
     )
     report = trio.run(ending_at_signals, _measure, options)
     if report is None:
@@ -128,7 +137,7 @@ async def _measure(options: HedgeOptions) -> HedgeReport:
         record_bytes=options.record_bytes,
         round_trip_s=_ROUND_TRIP_S,
     ) as site:
-        return await measure_hedge(site, options.load, tell=tell)
+        return await measure_hedge(site, options.load, only=options.only, tell=tell)
 
 
 def _show(invocation: Invocation, report: HedgeReport) -> None:

@@ -187,14 +187,23 @@ _SCENARIOS = (
 )
 
 
+HEALTHY = "healthy"
+
+CASES = [one.name for one in _SCENARIOS if one.is_counted and one.name != HEALTHY]
+"""Scenarios that can run alone."""
+
+
 async def measure_hedge(
-    site: HedgeSite, load: HedgeLoad, *, tell: Callable[[str], None]
+    site: HedgeSite, load: HedgeLoad, *, only: str | None = None, tell: Callable[[str], None]
 ) -> HedgeReport:
-    """Run all scenarios."""
+    """Run all scenarios; or only this one, and the healthy one that it is compared with.
+
+    `only` is one of `CASES`, which then takes as long as in a run of all.
+    """
     total = sum(each.share for each in _SCENARIOS)
     reads: dict[str, dict[str, PolicyReads]] = {}
     disturbed_s: dict[str, float] = {}
-    for scenario in _SCENARIOS:
+    for scenario in _SCENARIOS if only is None else _alone(only):
         run = ReadRun(load.duration_s * scenario.share / total, load.rate_per_s)
         if scenario.is_counted:
             tell(f"{scenario.name}: {run.duration_s:.0f} s")
@@ -206,6 +215,11 @@ async def measure_hedge(
     )
 
 
+def _alone(name: str) -> list[_Scenario]:
+    """The warm-up, the healthy scenario, and this one."""
+    return [one for one in _SCENARIOS if one.name in ("warm-up", HEALTHY, name)]
+
+
 def report_of(
     reads: dict[str, dict[str, PolicyReads]],
     disturbed_s: dict[str, float],
@@ -213,7 +227,10 @@ def report_of(
     round_trip_s: float,
     rate_per_s: float,
 ) -> HedgeReport:
-    """The report of these reads, by scenario and policy; and when each fault began."""
+    """The report of these reads, by scenario and policy; and when each fault began.
+
+    The healthy scenario has to be among them.
+    """
     disturbed = {
         scenario: {
             policy: each.between(disturbed_s[scenario], math.inf)
@@ -226,15 +243,22 @@ def report_of(
         for scenario, of_policies in disturbed.items()
         for policy, each in of_policies.items()
     ]
-    healthy = reads["healthy"][HEDGED]
-    figures = [
-        *(one for row in latencies for one in row.figures),
-        *_stall_figures(reads["stalls"], reads["healthy"]),
-        *_cut_figures(reads["cut off"], healthy, disturbed_s["cut off"], round_trip_s),
-        *_pause_figures(reads["paused"], healthy, disturbed_s["paused"], rate_per_s),
-        *_load_figures(reads["all slow"], disturbed_s["all slow"], rate_per_s),
-    ]
-    return HedgeReport(latencies, figures, list(_stages(reads["healthy"])), disturbed)
+    healthy = reads[HEALTHY][HEDGED]
+    figures = [one for row in latencies for one in row.figures]
+    for scenario, of_policies in reads.items():
+        at_s = disturbed_s[scenario]
+        match scenario:
+            case "stalls":
+                figures += _stall_figures(of_policies, reads[HEALTHY])
+            case "cut off":
+                figures += _cut_figures(of_policies, healthy, at_s, round_trip_s)
+            case "paused":
+                figures += _pause_figures(of_policies, healthy, at_s, rate_per_s)
+            case "all slow":
+                figures += _load_figures(of_policies, at_s, rate_per_s)
+            case _:
+                assert scenario == HEALTHY
+    return HedgeReport(latencies, figures, list(_stages(reads[HEALTHY])), disturbed)
 
 
 async def _run_scenario(
@@ -354,9 +378,15 @@ def _load_figures(
 
 
 def _budget_goal(rate_per_s: float) -> str:
-    """Extra requests that the budget allows at this rate, as a share of reads."""
+    """Extra requests that the budget allows at this rate, as a share of reads.
+
+    The floor of the budget counts on top, because the window of a scenario may begin with what
+    was saved before it.
+    """
     budget = HedgeBudgetConfig()
-    return f"<= {100 * (budget.requests_share + budget.requests_per_s / rate_per_s):g} %"
+    share, floor_per_s = budget.requests_share, budget.requests_per_s
+    allowed = 100 * (share + floor_per_s / rate_per_s)
+    return f"<= {allowed:g} % ({100 * share:g} % + {floor_per_s:g}/s)"
 
 
 def _well_again_after_s(reads: PolicyReads, bound_ms: float, at_s: float) -> float:

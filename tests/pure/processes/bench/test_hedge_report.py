@@ -72,6 +72,16 @@ def test_a_cut_is_held_against_the_round_trip_and_the_first_delay() -> None:
     assert (found.floor, found.goal) == (41, "<= 46.0 ms")
 
 
+def test_a_case_alone_is_reported_without_the_others() -> None:
+    well = dict.fromkeys(POLICIES, reads_of())
+    reads = {"healthy": well, "all slow": well}
+    report = report_of(reads, dict.fromkeys(reads, 0.0), round_trip_s=0.04, rate_per_s=RATE)
+
+    assert {each.scenario for each in report.latencies} == set(reads)
+    assert figure_of(report, "all slow: extra requests of auto").goal == "<= 4 % (3 % + 1/s)"
+    assert not [each for each in report.figures if each.name.startswith("cut off")]
+
+
 def test_a_pause_is_over_when_every_later_second_is_fast() -> None:
     paused = reads_of((2, 5.5, 2.0), (16, 17, 0.0015))
     report = reported("paused", auto=paused, off=reads_of((2, 20, 2.0)), at_s=2)
