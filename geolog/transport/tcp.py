@@ -158,7 +158,9 @@ class TcpStream:
         self._bytes_since_turn = 0
         try:
             await wait(self._socket)
-        except (trio.ClosedResourceError, OSError) as error:
+        except (trio.ClosedResourceError, OSError, ValueError) as error:
+            if isinstance(error, ValueError) and self._socket.fileno() >= 0:
+                raise  # Only a socket that is closed has no descriptor to wait for.
             raise self._broken(error) from error
 
     def _broken(self, error: Exception) -> ConnectionFailedError:

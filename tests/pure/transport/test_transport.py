@@ -271,6 +271,15 @@ async def test_a_read_that_took_all_is_followed_by_a_wait_and_not_by_a_vain_call
         assert bytes(whole[:4] + rest[:2]) == b"more89"
 
 
+async def test_a_stream_that_is_closed_after_a_short_read_refuses_by_name() -> None:
+    async with connected(tcp) as (near, far):
+        await near.send([b"all that there is"])
+        await far.receive_into(bytearray(100))
+        far.close()
+        with pytest.raises(ConnectionFailedError, match="was closed here"):
+            await far.receive_into(bytearray(100))
+
+
 async def test_an_unknown_host_is_a_failed_connection() -> None:
     with pytest.raises(ConnectionFailedError, match=r"unknown host in no-such-host\.invalid:1"):
         await TcpTransport().connect(Address("no-such-host.invalid", 1))
