@@ -20,8 +20,11 @@ from geolog.transport.message_socket import (
     SocketClosedError,
 )
 from geolog.transport.seam import Address, ByteStream, Listener
+from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT
 from geolog.wire.session.codes import Code, close_code
 from relay.bridge.home_bridge import HomeBridge
+from relay.bridge.home_feed import FeedConfig, HomeFeeds
+from relay.bridge.relay_reports import RelayReports
 from relay.bridge.target_bridge import BRIDGE_PATH, dial_home
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import BridgeHello, BridgeRefused
@@ -31,7 +34,8 @@ from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
 
-_REFUSAL = f"this endpoint speaks {SUBPROTOCOL_BRIDGE}\n"
+_SUBPROTOCOLS = (SUBPROTOCOL_BRIDGE, SUBPROTOCOL_REPORT)
+_REFUSAL = f"this endpoint speaks {' and '.join(_SUBPROTOCOLS)}\n"
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +44,9 @@ class BridgeConfig:
 
     link: LinkBounds = attrs.field(factory=LinkBounds)
     """Of each link to a target."""
+
+    feed: FeedConfig = attrs.field(factory=FeedConfig)
+    """Of the buffers of relayed streams at home."""
 
     window_bytes: int = 16 << 20
     """Bytes that a home may send before they are durable here. It should be at least
@@ -59,6 +66,14 @@ class BridgeEnds:
     messages: MessageTransport
     now_us: Callable[[], int]
     config: BridgeConfig = attrs.field(factory=BridgeConfig)
+    feeds: HomeFeeds | None = None
+    """The region's relayed streams, if something else keeps them; else `serve` does."""
+    member: str = ""
+    """The name of this member in its group."""
+    standby: Callable[[], str | None] = lambda: None
+    """The member that would go on, as far as this one knows."""
+    reports: RelayReports = attrs.field(init=False)
+    """Of the streams of this region; set by `serve`."""
     served: list[HomeBridge] = attrs.field(factory=list, init=False)
     """Bridges to targets that are open now."""
     failures: list[str] = attrs.field(factory=list, init=False)
@@ -71,6 +86,22 @@ class BridgeEnds:
     async def serve(self, listener: Listener) -> None:
         """Serve bridges of targets; never returns."""
         async with trio.open_nursery() as nursery:
+            if self.feeds is None:
+                self.feeds = HomeFeeds(
+                    region=self.region,
+                    log=self.log,
+                    now_us=self.now_us,
+                    config=self.config.feed,
+                )
+                nursery.start_soon(self.feeds.run)
+            self.reports = RelayReports(
+                self.feeds,
+                self.served,
+                coordinator=self.member,
+                relay_epoch=self.relay_epoch,
+                standby=self.standby,
+            )
+            nursery.start_soon(self.reports.run)
             while True:
                 nursery.start_soon(self._serve_one, await listener.accept())
 
@@ -87,13 +118,17 @@ class BridgeEnds:
             stream.close()
 
     async def handle(self, socket: MessageSocket, target: str) -> None:
-        """Serve one bridge until it ends; tell the other side why."""
+        """Serve one bridge, or one listener to reports, until it ends; tell it why."""
+        if target == REPORT_PATH and socket.subprotocol == SUBPROTOCOL_REPORT:
+            await self.reports.serve(socket)
+            return
         if target != BRIDGE_PATH:
             await _refuse(socket, BridgeRefused(Code.NOT_FOUND, f"there is no {target} here"))
             return
+        assert self.feeds is not None
         bridge = HomeBridge(
             socket,
-            log=self.log,
+            feeds=self.feeds,
             region=self.region,
             gate=self._gate,
             bounds=self.config.link,
@@ -158,4 +193,4 @@ async def _refuse(socket: MessageSocket, refusal: BridgeRefused) -> None:
 
 
 def _choose(offered: Sequence[str]) -> str | None:
-    return SUBPROTOCOL_BRIDGE if SUBPROTOCOL_BRIDGE in offered else None
+    return next((one for one in offered if one in _SUBPROTOCOLS), None)

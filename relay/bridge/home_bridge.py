@@ -1,27 +1,29 @@
 """The home's side of one bridge: sends the logs of its streams to one target.
 
-One task looks for streams that are relayed to the target, and opens a channel for each
-partition; one reads what the target says; one sends, from `OutgoingLink`, which decides what is
-next. Each channel has a reader of the home's log, which waits while the buffer is full.
+One task opens a channel for each partition that is relayed to the target; one reads what the
+target says; one sends, from `OutgoingLink`, which decides what is next. Channels take entries
+from the feed of their partition, which all bridges share. A channel that is further behind than
+the feed's buffer reads the log by itself, and waits while it is far ahead of what was sent.
 
 Rules: PROTOCOL B3, B8 and B9.
 """
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import assert_never
 
 import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.client.log import Log
-from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.watermark import Watermark
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.wire.session.batches import messages_of
 from geolog.wire.session.codes import CLOSE_NORMAL, close_code
 from geolog.wire.session.outgoing_messages import JOINED_BYTES_MAX
+from relay.bridge.home_feed import HomeFeed, HomeFeeds
 from relay.bridge.home_log import open_home_log
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import (
@@ -46,7 +48,6 @@ from relay.protocol.outgoing import (
     StopFetching,
 )
 from relay.protocol.outgoing_link import LinkBounds, OutgoingLink
-from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer
 from relay.wire.bridge import decode_from_target, encode_bridge
 from topology.errors import DamagedBytesError, GeologError, UnavailableError
 
@@ -59,20 +60,21 @@ _LOOK_S = 1.0
 _BEAT_S = 1.0
 _ALARMS_MAX = 16
 _AHEAD_BYTES = 4 << 20
-"""Bytes of one partition that are read ahead of what was sent."""
+"""Bytes of one partition that are read from the log ahead of what was sent."""
 
 
 @attrs.define(eq=False)
 class _HomeChannel:
     number: int
-    record: StreamRecord
-    name: PartitionName
-    buffer: StandbyBuffer
+    feed: HomeFeed
     core: OutgoingChannel
-    reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    on_buffered: Callable[[], None] = attrs.field(init=False)
+    fetching: trio.CancelScope | None = None
     has_room: trio.Event = attrs.field(factory=trio.Event)
-    tail_us: int = 0
-    """Append time of the last entry read."""
+
+    @property
+    def name(self) -> PartitionName:
+        return self.feed.name
 
 
 @attrs.frozen
@@ -86,10 +88,13 @@ class ChannelProgress:
     """Entries sent on this bridge."""
     replayed_count: int
     """Those of them that the target had missed before."""
+    position: Watermark | None
+    """The last entry sent, or what the target had."""
     durable: Watermark | None
     unanswered_bytes: int
     lag_records: int
-    """Records read at home, as far as it reads ahead, that the target has not durably."""
+    """Records at home that the target has not durably."""
+    lag_bytes: int
     lag_s: float
     """Age of the oldest entry that the target lacks, by the home's clock."""
 
@@ -101,14 +106,14 @@ class HomeBridge:
         self,
         socket: MessageSocket,
         *,
-        log: Log,
         region: str,
         gate: BridgeGate,
         bounds: LinkBounds,
         now_us: Callable[[], int],
+        feeds: HomeFeeds,
     ) -> None:
         self._socket = socket
-        self._log = log
+        self._feeds = feeds
         self._region = region
         self._gate = gate
         self._bounds = bounds
@@ -119,11 +124,19 @@ class HomeBridge:
         self._channel_last = 0
         self._outgoing: list[FromHome] = []
         self._awake = trio.Event()
+        self._nursery: trio.Nursery
+        self.fetched_count = 0
+        """Entries read from the log because the buffer did not have them."""
         self.alarms: list[str] = []
         """Why channels were stopped, the last few."""
 
     def __repr__(self) -> str:
         return f"HomeBridge({self._region}->{self._target}, {self._link!r})"
+
+    @property
+    def target(self) -> str:
+        """The region at the other end; empty before its hello."""
+        return self._target
 
     @property
     def link(self) -> OutgoingLink:
@@ -134,12 +147,17 @@ class HomeBridge:
         """Serve until the bridge ends. DamagedBytesError, UnavailableError if it is stuck."""
         if not await self._admit():
             return
-        async with open_background() as nursery:
-            nursery.start_soon(self._look)
-            nursery.start_soon(self._send_all)
-            nursery.start_soon(self._beat)
-            while True:
-                await self._hear(nursery)
+        try:
+            async with open_background() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._look)
+                nursery.start_soon(self._send_all)
+                nursery.start_soon(self._beat)
+                while True:
+                    await self._hear()
+        finally:
+            for channel in list(self._channels.values()):
+                self._drop(channel)
 
     async def _admit(self) -> bool:
         with trio.fail_after(HELLO_S):
@@ -161,18 +179,23 @@ class HomeBridge:
         return [self._progress_of(channel) for channel in self._channels.values()]
 
     def _progress_of(self, channel: _HomeChannel) -> ChannelProgress:
-        core, end = channel.core, channel.buffer.end
-        durable = 0 if core.durable is None else core.durable.sequence_next
-        since_us = core.behind_since_us
+        core, feed = channel.core, channel.feed
+        durable = feed.standing(self._target).durable
+        lag = feed.lag_of(self._target)
+        since_us = lag.since_us
+        if core.behind_since_us is not None:
+            since_us = min(core.behind_since_us, since_us or core.behind_since_us)
         return ChannelProgress(
             channel.name,
             self._target,
             core.state,
             core.sent_count,
             core.replayed_count,
-            core.durable,
+            core.position,
+            durable,
             core.unanswered_bytes,
-            lag_records=0 if end is None else max(0, end.sequence_next - durable),
+            lag_records=lag.records,
+            lag_bytes=lag.bytes,
             lag_s=0.0 if since_us is None else max(0, self._now_us() - since_us) / 1e6,
         )
 
@@ -181,48 +204,41 @@ class HomeBridge:
     async def _look(self) -> None:
         """Open channels for what is relayed to the target, and end those of what is not."""
         while True:
-            try:
-                await self._open_missing()
-            except GeologError as error:
-                if not error.retriable:
-                    raise
+            self._open_missing()
             await trio.sleep(_LOOK_S)
 
-    async def _open_missing(self) -> None:
-        catalog = self._log.partition_opener.upkeep.catalog
-        wanted: dict[PartitionName, StreamRecord] = {}
-        for stream in await catalog.names():
-            try:
-                record = await catalog.read(stream)
-            except GeologError as error:
-                if error.retriable:
-                    raise
-                continue  # It is being made or deleted.
-            if record.home == self._region and self._target in record.relay_to:
-                wanted |= dict.fromkeys(record.partition_names(), record)
+    def _open_missing(self) -> None:
+        wanted = {feed.name: feed for feed in self._feeds.feeds_of(self._target)}
         known = {channel.name: channel for channel in self._channels.values()}
         for name, channel in known.items():
             if name not in wanted:
                 self._end(channel, 404, f"{name} is not relayed to {self._target} any more")
-        for name in wanted.keys() - known.keys():
-            self._open(name, wanted[name])
+        for name, feed in wanted.items():
+            if name not in known:
+                self._open(feed)
 
-    def _open(self, name: PartitionName, record: StreamRecord) -> None:
+    def _open(self, feed: HomeFeed) -> None:
         self._channel_last += 1
         number = self._channel_last
-        buffer = StandbyBuffer(None, BufferBounds(bytes_max=1 << 62, age_s_max=float("inf")))
-        core = OutgoingChannel(buffer)
-        self._channels[number] = _HomeChannel(number, record, name, buffer, core)
-        self._link.open(number, core, now_s=trio.current_time())
+        channel = _HomeChannel(number, feed, OutgoingChannel(feed.buffer))
+        channel.on_buffered = partial(self._on_buffered, channel)
+        feed.listeners.append(channel.on_buffered)
+        self._channels[number] = channel
+        self._link.open(number, channel.core, now_s=trio.current_time())
         self._tell(
             AskWatermark(
                 channel=number,
-                stream=str(name.stream),
-                life=name.life,
-                partition=name.number,
-                home_epoch=record.home_epoch,
+                stream=str(feed.name.stream),
+                life=feed.name.life,
+                partition=feed.name.number,
+                home_epoch=feed.record.home_epoch,
             )
         )
+
+    def _on_buffered(self, channel: _HomeChannel) -> None:
+        self._perform(channel, channel.core.on_buffered())
+        self._link.on_ready(channel.number)
+        self._awake.set()
 
     def _stop(self, channel: _HomeChannel, code: int, error: str) -> None:
         """End a channel that cannot go on, with an alarm; it is asked again a little later."""
@@ -230,6 +246,7 @@ class HomeBridge:
         _log.warning("%s", alarm)
         self.alarms.append(alarm)
         del self.alarms[:-_ALARMS_MAX]
+        channel.feed.standing(self._target).alarm = error
         self._end(channel, code, error)
 
     def _end(self, channel: _HomeChannel, code: int, error: str) -> None:
@@ -237,39 +254,45 @@ class HomeBridge:
         self._tell(ChannelEnded(channel.number, code, error))
 
     def _drop(self, channel: _HomeChannel) -> None:
-        self._channels.pop(channel.number, None)
+        if self._channels.pop(channel.number, None) is not None:
+            channel.feed.listeners.remove(channel.on_buffered)
         self._link.end(channel.number)
-        channel.reading.cancel(reason="the channel is over")
+        if channel.fetching is not None:
+            channel.fetching.cancel(reason="the channel is over")
 
-    # Reading the log.
+    # Reading the log for a target that is further behind than the buffer.
 
-    async def _read(self, channel: _HomeChannel, position: Watermark | None) -> None:
-        """Fill the buffer from the log, behind the mirror's watermark, while there is room."""
-        with channel.reading:
+    async def _fetch(
+        self, channel: _HomeChannel, scope: trio.CancelScope, position: Watermark | None
+    ) -> None:
+        with scope:
             try:
-                scan = self._log.scan_of(channel.record, channel.name)
+                scan = self._feeds.log.scan_of(channel.feed.record, channel.name)
                 async with open_home_log(scan, position) as log:
                     while entries := await log.next_entries():
-                        channel.tail_us = entries[-1].encoded.header.append_time_us
-                        for entry in entries:
-                            channel.buffer.push(entry, now_s=trio.current_time())
-                        self._perform(channel, channel.core.on_buffered())
+                        self.fetched_count += len(entries)
+                        self._perform(channel, channel.core.on_fetched(entries))
                         self._link.on_ready(channel.number)
                         self._awake.set()
-                        while channel.buffer.coverage.bytes_count > _AHEAD_BYTES:
+                        while channel.core.fetched_bytes > _AHEAD_BYTES:
                             channel.has_room = trio.Event()
                             await channel.has_room.wait()
             except GeologError as error:
                 if channel.number in self._channels:
-                    self._stop(channel, error.code, str(error))
+                    self._perform(channel, channel.core.on_gone(str(error)))
 
     def _perform(self, channel: _HomeChannel, effects: list[OutgoingEffect]) -> None:
         for effect in effects:
             match effect:
                 case StopChannel(code, error):
                     self._stop(channel, code, error)
-                case FetchAfter() | StopFetching():
-                    raise AssertionError(f"{channel.name}: the buffer begins at the watermark")
+                case FetchAfter(position):
+                    channel.fetching = trio.CancelScope()
+                    self._nursery.start_soon(self._fetch, channel, channel.fetching, position)
+                case StopFetching():
+                    assert channel.fetching is not None
+                    channel.fetching.cancel(reason="the buffer has the rest")
+                    channel.fetching = None
                 case _:
                     assert_never(effect)
 
@@ -305,8 +328,7 @@ class HomeBridge:
             message, effects = taken
             channel = self._channels[message.channel]
             self._perform(channel, effects)
-            channel.buffer.trim(message.entry.watermark)
-            if channel.buffer.coverage.bytes_count <= _AHEAD_BYTES:
+            if channel.core.fetched_bytes <= _AHEAD_BYTES:
                 channel.has_room.set()
             encoded.append(encode_bridge(message))
             size_bytes += len(encoded[-1])
@@ -328,16 +350,16 @@ class HomeBridge:
     def _tails(self) -> list[TailTold]:
         tails = []
         for channel in self._channels.values():
-            end = channel.buffer.end
+            feed = channel.feed
+            end = feed.buffer.end
             if end is not None:
-                backlog_bytes = channel.core.unanswered_bytes
-                backlog_bytes += channel.buffer.coverage.bytes_count
+                lag_bytes = feed.lag_of(self._target).bytes
                 tails.append(
-                    TailTold(channel.number, end.sequence_next, channel.tail_us, backlog_bytes)
+                    TailTold(channel.number, end.sequence_next, feed.tail_us, lag_bytes)
                 )
         return tails
 
-    async def _hear(self, nursery: trio.Nursery) -> None:
+    async def _hear(self) -> None:
         for data in messages_of(_bytes_of(await self._socket.receive())):
             message = decode_from_target(data)
             now_s = trio.current_time()
@@ -345,15 +367,17 @@ class HomeBridge:
                 case WatermarkTold(number, watermark):
                     channel = self._channels.get(number)
                     if channel is not None:
-                        channel.buffer.begin_behind(watermark)
+                        channel.feed.on_durable(self._target, watermark)
                         effects = self._link.on_told(number, watermark, now_s=now_s)
                         self._perform(channel, effects)
-                        nursery.start_soon(self._read, channel, watermark)
+                        self._awake.set()
                 case DurableTold(number, watermark):
                     channel = self._channels.get(number)
                     if channel is not None:
                         effects = self._link.on_durable(number, watermark, now_s=now_s)
                         self._perform(channel, effects)
+                        if channel.core.durable == watermark:
+                            channel.feed.on_durable(self._target, watermark)
                         self._awake.set()
                 case WindowTold(window_bytes):
                     self._link.on_window(window_bytes)
@@ -362,6 +386,7 @@ class HomeBridge:
                     channel = self._channels.get(number)
                     if channel is not None:
                         channel.core.on_ended(code, error)
+                        channel.feed.standing(self._target).alarm = error
                         self._drop(channel)
                 case BridgeHeartbeat():
                     pass

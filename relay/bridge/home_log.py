@@ -97,3 +97,10 @@ async def open_home_log(
         begin = Begin(position.segment, position.entry, position.sequence_next)
     async with open_walk(scan, begin, None) as walk:
         yield HomeLog(scan, walk, position)
+
+
+@asynccontextmanager
+async def open_home_log_at(scan: PartitionScan, begin: Begin) -> AsyncIterator[HomeLog]:
+    """Read from this place while the block lasts; the first entry names none before it."""
+    async with open_walk(scan, begin, None) as walk:
+        yield HomeLog(scan, walk, None)

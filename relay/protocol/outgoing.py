@@ -81,6 +81,7 @@ class OutgoingChannel:
         self._position: Watermark | None = None
         self._durable: Watermark | None = None
         self._fetched: deque[RelayedEntry] = deque()
+        self._fetched_bytes = 0
         self._is_fetching = False
         self._unanswered: deque[_Unanswered] = deque()
         self._why_stopped: StopChannel | None = None
@@ -128,6 +129,11 @@ class OutgoingChannel:
         """Entries read from the log and not sent yet."""
         return len(self._fetched)
 
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes of those."""
+        return self._fetched_bytes
+
     def on_told(self, watermark: Watermark | None) -> list[OutgoingEffect]:
         """The mirror's watermark is known: go on behind it."""
         if self._state is not ChannelState.ASKING:
@@ -144,6 +150,7 @@ class OutgoingChannel:
         """Take entries read from the log, in order."""
         if self._is_fetching:
             self._fetched.extend(entries)
+            self._fetched_bytes += sum(entry.length_bytes for entry in entries)
         return self._supply()
 
     def on_gone(self, reason: str) -> list[OutgoingEffect]:
@@ -166,6 +173,7 @@ class OutgoingChannel:
         if self._fetched:
             assert self._fetched[0] is entry
             self._fetched.popleft()
+            self._fetched_bytes -= entry.length_bytes
         self._position = entry.watermark
         append_time_us = entry.encoded.header.append_time_us
         self._unanswered.append(
@@ -209,6 +217,7 @@ class OutgoingChannel:
 
     def _go_on_from_buffer(self) -> list[OutgoingEffect]:
         self._fetched.clear()
+        self._fetched_bytes = 0
         if self._buffer.after(self._position) is None:
             self._state = ChannelState.LIVE
         if not self._is_fetching:
@@ -227,5 +236,6 @@ class OutgoingChannel:
         self._state = ChannelState.STOPPED
         self._is_fetching = False
         self._fetched.clear()
+        self._fetched_bytes = 0
         self._unanswered.clear()
         self.unanswered_bytes = 0

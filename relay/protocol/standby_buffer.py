@@ -103,6 +103,11 @@ class StandbyBuffer:
         return self._kept[-1].entry.watermark if self._kept else self._begin
 
     @property
+    def bytes_count(self) -> int:
+        """Bytes of the entries in it."""
+        return self._bytes_count
+
+    @property
     def coverage(self) -> BufferCoverage:
         """The range that it holds now."""
         return BufferCoverage(self._begin, self.end, len(self), self._bytes_count)
@@ -151,6 +156,19 @@ class StandbyBuffer:
         """Drop what every target has durably: everything up to this place."""
         while self._kept and self._kept[0].entry.watermark <= durable:
             self._drop_first()
+
+    def drop_oldest(self) -> int:
+        """Drop the first entry; its bytes."""
+        bytes_before = self._bytes_count
+        self._drop_first()
+        return bytes_before - self._bytes_count
+
+    def clear(self) -> None:
+        """Forget everything: it has not begun."""
+        self._kept.clear()
+        self._by_place.clear()
+        self._bytes_count = 0
+        self._begin = None
 
     def _drop_first(self) -> None:
         dropped = self._kept.popleft().entry

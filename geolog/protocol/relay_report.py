@@ -1,0 +1,104 @@
+"""The report of a region's relay: its links to other regions, and its events.
+
+A coordinator tells it to everyone who asks on its own endpoint. A link is the way from a home
+to one target; each relayed partition has a state of its own on it.
+
+Rules: PROTOCOL T1 and T3.
+"""
+
+import enum
+
+import attrs
+
+
+class LinkState(enum.Enum):
+    """The state of a stream on its link, from the best to the worst."""
+
+    LIVE = "live"
+    """The target has all but the newest records."""
+    REPLAYING = "replaying"
+    """It is sent what it missed."""
+    CONNECTING = "connecting"
+    """The home waits for the answer to its question."""
+    BEHIND = "behind"
+    """The target is several seconds behind the home's tail."""
+    DOWN = "down"
+    """The target is not connected."""
+    STOPPED = "stopped"
+    """It cannot go on by itself: see the alarm."""
+
+
+@attrs.frozen(kw_only=True)
+class RelayedStreamReport:
+    """How far one partition has come on its way to one target."""
+
+    stream: str
+    partition: int
+    home: str
+    target: str
+    state: LinkState
+    coordinator: str
+    """The member of the home's relay group that tells this."""
+    standby: str | None
+    """The member that would go on; None if there is none."""
+    relay_epoch: int
+    sent_records: int
+    """The sequence behind the last record sent; what the target had before counts."""
+    durable_records: int | None
+    """The sequence behind the last record durable in the mirror; None until it is told."""
+    tail_records: int
+    """The sequence behind the home's last record."""
+    lag_records: int
+    lag_bytes: int
+    lag_s: float
+    """Age of the first record that the target lacks, by the home's clock; at most."""
+    buffered_records: int
+    """Records in the coordinator's buffer."""
+    buffered_bytes: int
+    buffer_begin: int | None
+    """The buffer has everything from this sequence on; None if it has not begun."""
+    is_covered: bool
+    """Whether the buffer has all that the target lacks."""
+    replayed_count: int
+    """Entries that this coordinator sent because the target had missed them."""
+    duplicates_count: int
+    """Entries that came to the buffer more than once, and were dropped."""
+    refused_count: int
+    """Entries offered to the buffer that did not follow its last one, and were refused."""
+    alarm: str | None = None
+    """Why the channel was last stopped."""
+
+
+@attrs.frozen(kw_only=True)
+class RelayEvent:
+    """A change that a coordinator noticed."""
+
+    number: int
+    """Counts the events of one coordinator, from 1."""
+    time_us: int
+    """By the home's clock."""
+    kind: str
+    """`state`, or `alarm`."""
+    home: str
+    target: str
+    stream: str
+    partition: int
+    before: str
+    """The state before; empty for an alarm."""
+    after: str
+    """The state now; the text of an alarm."""
+    coordinator: str
+    relay_epoch: int
+
+
+@attrs.frozen(kw_only=True)
+class RelayReport:
+    """All that one coordinator tells at a time."""
+
+    region: str
+    coordinator: str
+    standby: str | None
+    relay_epoch: int
+    streams: tuple[RelayedStreamReport, ...]
+    events: tuple[RelayEvent, ...] = ()
+    """Events that this listener was not told yet; the oldest may be gone."""

@@ -1,0 +1,332 @@
+"""The newest entries of a home's relayed streams, in memory: one buffer for each partition.
+
+Each partition has one reader of its log's tail, however many targets there are. Its entries go
+into the partition's buffer, from which the channels to all targets take theirs; a channel whose
+target is further behind reads the log by itself until it meets the buffer. The coordinator and
+its standby both keep feeds, so a standby that takes over has what its targets may lack.
+
+A feed begins at the tail, or where the target that is furthest behind stands, if that is known.
+It is trimmed by what every target has durably, and bounded for each partition and in all.
+
+Rules: PROTOCOL B5, B7 and T1.
+"""
+
+import logging
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from geolog.client.log import Log
+from geolog.client.reading.read_range import Begin
+from geolog.protocol.ids import SegmentEntry
+from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.watermark import Watermark
+from relay.bridge.home_log import HomeLog, open_home_log, open_home_log_at
+from relay.protocol.bridge_messages import RelayedEntry
+from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer, Taken
+from relay.protocol.tail_history import TailHistory, TailLag
+from topology.errors import GeologError, TrimmedError
+
+_log = logging.getLogger(__name__)
+
+_LOOK_S = 1.0
+_AGAIN_S = 0.5
+_IDLE_S = 2.0
+"""A log without new entries for this long is asked for its end, once."""
+
+
+@attrs.frozen(kw_only=True)
+class FeedConfig:
+    """Bounds of the buffers of a home's relayed streams."""
+
+    buffer: BufferBounds = attrs.field(factory=BufferBounds)
+    """Of each partition."""
+
+    buffered_bytes_max: int = 256 << 20
+    """Bytes in the buffers of all partitions together. Above it, a partition drops its oldest
+    entry for each new one; targets that lack it are served from the log."""
+
+
+@attrs.define
+class TargetStanding:
+    """One target of a partition, as far as this member knows."""
+
+    durable: Watermark | None = None
+    is_told: bool = False
+    """Whether `durable` was told at all; a mirror without entries has None, too."""
+    alarm: str | None = None
+    """Why its channel was last stopped; None once it has gone on."""
+
+
+@attrs.define(eq=False)
+class HomeFeed:
+    """One partition: its buffer, its tail, and how far its targets are."""
+
+    name: PartitionName
+    record: StreamRecord
+    owner: "HomeFeeds"
+    buffer: StandbyBuffer
+    history: TailHistory = attrs.field(factory=TailHistory)
+    targets: dict[str, TargetStanding] = attrs.field(factory=dict)
+    listeners: list[Callable[[], None]] = attrs.field(factory=list)
+    """Called when the buffer has more."""
+    has_begun: bool = False
+    """Whether the buffer's beginning is known: before, it covers nothing."""
+    failure: str | None = None
+    """Why the log cannot be read now."""
+    duplicates_count: int = 0
+    """Entries of the multicast that the buffer had."""
+    refused_count: int = 0
+    """Entries of the multicast that could not be placed in time."""
+    reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _tail_us: int = 0
+    _is_asked: bool = False
+    """Whether the log was asked for its end since the last new entry."""
+
+    def standing(self, target: str) -> TargetStanding:
+        """What is known of a target."""
+        return self.targets.setdefault(target, TargetStanding())
+
+    @property
+    def tail_sequence(self) -> int:
+        """The sequence behind the home's last known record."""
+        end = self.buffer.end
+        return 0 if end is None else end.sequence_next
+
+    @property
+    def tail_us(self) -> int:
+        """When the last entry was appended that was read here; 0 before any was."""
+        return self._tail_us
+
+    def lag_of(self, target: str) -> TailLag:
+        """What a target lacks. One that has told nothing yet may lack everything."""
+        durable = self.standing(target).durable
+        return self.history.lag_of(0 if durable is None else durable.sequence_next)
+
+    def on_durable(self, target: str, watermark: Watermark | None) -> None:
+        """A target has everything up to here durably; forget what all of them have."""
+        standing = self.standing(target)
+        if standing.is_told and watermark != standing.durable:
+            standing.alarm = None  # It goes on.
+        standing.durable, standing.is_told = watermark, True
+        marks = [
+            found.durable
+            for one in self.record.relay_to
+            if (found := self.targets.get(one)) is not None and found.durable is not None
+        ]
+        if marks and len(marks) == len(self.record.relay_to):
+            self.owner.shrink(self, min(marks))
+
+    def covers(self, target: str) -> bool:
+        """Whether the buffer has all that a target lacks."""
+        standing = self.targets.get(target)
+        if standing is None or not standing.is_told or not self.has_begun:
+            return False
+        begin = self.buffer.begin
+        if begin is None:
+            return True
+        return standing.durable is not None and standing.durable >= begin
+
+    # The tail.
+
+    async def run(self) -> None:
+        """Read the tail until the stream is sealed, or the feed is dropped."""
+        with self.reading:
+            while True:
+                try:
+                    if await self._read():
+                        return
+                    self.failure = None
+                except TrimmedError as error:
+                    self._begin_again(str(error))
+                except GeologError as error:
+                    self.failure = str(error)
+                    _log.warning("%s: its tail cannot be read (%s); retrying", self.name, error)
+                await trio.sleep(_AGAIN_S)
+
+    async def _read(self) -> bool:
+        """Read on; True once a sealed stream is read to its end."""
+        scan = self.owner.log.scan_of(self.record, self.name)
+        if self.has_begun:
+            async with open_home_log(scan, self.buffer.end) as log:
+                return await self._follow(log)
+        end = await scan.end()
+        if end.sequence == 0 and end.entry == 0:
+            self.has_begun = True
+            async with open_home_log(scan, None) as log:
+                return await self._follow(log)
+        begin = Begin(end.row_number, SegmentEntry(max(0, end.entry - 1)), end.sequence)
+        async with open_home_log_at(scan, begin) as log:
+            return await self._follow(log)
+
+    async def _follow(self, log: HomeLog) -> bool:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask_when_idle)
+            while entries := await log.next_entries():
+                self.failure = None
+                self._is_asked = False
+                for entry in entries:
+                    self._take_read(entry)
+                self._tell()
+            nursery.cancel_scope.cancel(reason="the stream is sealed")
+        return True
+
+    async def _ask_when_idle(self) -> None:
+        """Ask an idle log for its end, once: an owner that has died may have left entries.
+
+        Their acknowledgement is known only to those that the question makes recover the ledger.
+        """
+        while True:
+            end = self.buffer.end
+            await trio.sleep(_IDLE_S)
+            if self._is_asked or end != self.buffer.end:
+                continue
+            self._is_asked = True
+            try:
+                await self.owner.log.scan_of(self.record, self.name).end()
+            except GeologError as error:
+                self._is_asked = not error.retriable
+
+    def _take_read(self, entry: RelayedEntry) -> None:
+        if not self.has_begun:
+            self.has_begun = True
+            self.buffer.begin_behind(entry.watermark)
+            self.history.on_run(
+                entry.watermark.sequence_next,
+                entry.watermark.sequence_next,
+                size_bytes=0,
+                since_us=entry.encoded.header.append_time_us,
+            )
+            self._tail_us = entry.encoded.header.append_time_us
+            return
+        match self._push(entry):
+            case Taken.NEW:
+                pass
+            case Taken.DIFFERENT:
+                self._begin_again(f"the log has another entry at {entry.watermark}")
+            case Taken.MISSING_BEFORE:
+                raise AssertionError(f"{self.name}: {entry.watermark} after {self.buffer.end}")
+            case Taken.REPEATED:
+                pass  # The multicast was faster.
+
+    def _push(self, entry: RelayedEntry) -> Taken:
+        bytes_before = self.buffer.bytes_count
+        taken = self.buffer.push(entry, now_s=trio.current_time())
+        if taken is not Taken.NEW:
+            return taken
+        header = entry.encoded.header
+        self.history.on_run(
+            header.first_sequence,
+            header.next_sequence,
+            size_bytes=entry.length_bytes,
+            since_us=header.append_time_us,
+        )
+        self._tail_us = header.append_time_us
+        self.owner.on_taken(self, bytes_before)
+        return taken
+
+    def _begin_again(self, why: str) -> None:
+        """Forget the buffer: it is not the run that leads to the log's tail."""
+        _log.warning("%s: the buffer begins again at the tail (%s)", self.name, why)
+        self.failure = why
+        self.owner.forget(self)
+        self.has_begun = False
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in list(self.listeners):
+            listener()
+
+
+class HomeFeeds:
+    """The feeds of all relayed streams of a region; `run` keeps them."""
+
+    def __init__(
+        self,
+        *,
+        region: str,
+        log: Log,
+        now_us: Callable[[], int],
+        config: FeedConfig | None = None,
+    ) -> None:
+        self.region = region
+        self.log = log
+        self.now_us = now_us
+        self._config = config or FeedConfig()
+        self._buffered_bytes = 0
+        self.by_name: dict[PartitionName, HomeFeed] = {}
+
+    def __repr__(self) -> str:
+        return f"HomeFeeds({self.region}, {len(self.by_name)} partitions)"
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes in all buffers."""
+        return self._buffered_bytes
+
+    def feeds_of(self, target: str) -> list[HomeFeed]:
+        """The partitions that are relayed to this target, in the order of their names."""
+        found = [one for one in self.by_name.values() if target in one.record.relay_to]
+        return sorted(found, key=lambda one: str(one.name))
+
+    async def run(self) -> None:
+        """Look for relayed streams, and read their tails; never returns."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    await self._look(nursery)
+                except GeologError as error:
+                    if not error.retriable:
+                        raise
+                await trio.sleep(_LOOK_S)
+
+    async def _look(self, nursery: trio.Nursery) -> None:
+        wanted = await self._wanted()
+        for name in [one for one in self.by_name if one not in wanted]:
+            feed = self.by_name.pop(name)
+            feed.reading.cancel(reason="the partition is not relayed any more")
+            self.forget(feed)
+        for name, record in wanted.items():
+            known = self.by_name.get(name)
+            if known is not None:
+                known.record = record
+                for target in set(known.targets) - set(record.relay_to):
+                    del known.targets[target]
+                continue
+            feed = HomeFeed(name, record, self, StandbyBuffer(None, self._config.buffer))
+            self.by_name[name] = feed
+            nursery.start_soon(feed.run, name=f"tail of {name}")
+
+    async def _wanted(self) -> dict[PartitionName, StreamRecord]:
+        catalog = self.log.partition_opener.upkeep.catalog
+        wanted: dict[PartitionName, StreamRecord] = {}
+        for stream in await catalog.names():
+            try:
+                record = await catalog.read(stream)
+            except GeologError as error:
+                if error.retriable:
+                    raise
+                continue  # It is being made or deleted.
+            if record.home == self.region and record.relay_to:
+                wanted |= dict.fromkeys(record.partition_names(), record)
+        return wanted
+
+    # The bound of all buffers.
+
+    def on_taken(self, feed: HomeFeed, bytes_before: int) -> None:
+        """A buffer has a new entry, and may have dropped old ones."""
+        self._buffered_bytes += feed.buffer.bytes_count - bytes_before
+        while self._buffered_bytes > self._config.buffered_bytes_max and len(feed.buffer) > 1:
+            self._buffered_bytes -= feed.buffer.drop_oldest()
+
+    def shrink(self, feed: HomeFeed, durable: Watermark) -> None:
+        """Forget what every target has."""
+        bytes_before = feed.buffer.bytes_count
+        feed.buffer.trim(durable)
+        self._buffered_bytes += feed.buffer.bytes_count - bytes_before
+
+    def forget(self, feed: HomeFeed) -> None:
+        """Empty a buffer: where it begins is not known any more."""
+        self._buffered_bytes -= feed.buffer.bytes_count
+        feed.buffer.clear()
