@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 _LOOK_S = 1.0
 _AGAIN_S = 0.5
 _IDLE_S = 2.0
-"""A log without new entries for this long is asked for its end, once."""
+"""The feed asks a log without new entries for this long for its end, once."""
 
 
 @attrs.frozen(kw_only=True)
@@ -85,7 +85,7 @@ class HomeFeed:
     """Whether the log was asked for its end since the last new entry."""
 
     def standing(self, target: str) -> TargetStanding:
-        """What is known of a target."""
+        """One target, as far as known."""
         return self.targets.setdefault(target, TargetStanding())
 
     @property
@@ -100,7 +100,7 @@ class HomeFeed:
         return self._tail_us
 
     def lag_of(self, target: str) -> TailLag:
-        """What a target lacks. One that has told nothing yet may lack everything."""
+        """The part of the log that a target lacks. One that has told nothing yet may lack everything."""
         durable = self.standing(target).durable
         return self.history.lag_of(0 if durable is None else durable.sequence_next)
 

@@ -1,6 +1,6 @@
 """The state of a stream on its link to one target, as people and alarms are told it.
 
-Theory of operation. What a coordinator observes changes many times a second: a channel is asked
+Theory of operation. Observations change many times a second: a channel is asked
 again, a lag crosses a bound and comes back. The state shown gets worse once every look for
 `worse_s` found a worse one, and becomes the last of those; it gets better once every look for
 `better_s` found a better one, and becomes the worst of those. The lag has two bounds: a stream

@@ -65,7 +65,9 @@ def noise(size_bytes: int) -> bytes:
 
 async def wait_begun(feeds: HomeFeeds, count: int = 1) -> None:
     with trio.fail_after(30):
-        while [one.has_begun for one in feeds.by_name.values()] != [True] * count:
+        while True:
+            if [one.has_begun for one in feeds.by_name.values()] == [True] * count:
+                return
             await trio.sleep(0.05)
 
 
