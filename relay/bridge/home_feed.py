@@ -100,7 +100,7 @@ class HomeFeed:
         return self._tail_us
 
     def lag_of(self, target: str) -> TailLag:
-        """The part of the log that a target lacks. One that has told nothing yet may lack everything."""
+        """The part of the log that a target lacks; all of it, if it has told nothing yet."""
         durable = self.standing(target).durable
         return self.history.lag_of(0 if durable is None else durable.sequence_next)
 
