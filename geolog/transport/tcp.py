@@ -156,11 +156,11 @@ class TcpStream:
 
     async def _wait(self, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
         self._bytes_since_turn = 0
+        if self._socket.fileno() < 0:
+            raise self._broken(trio.ClosedResourceError())
         try:
             await wait(self._socket)
-        except (trio.ClosedResourceError, OSError, ValueError) as error:
-            if isinstance(error, ValueError) and self._socket.fileno() >= 0:
-                raise  # Only a socket that is closed has no descriptor to wait for.
+        except (trio.ClosedResourceError, OSError) as error:
             raise self._broken(error) from error
 
     def _broken(self, error: Exception) -> ConnectionFailedError:

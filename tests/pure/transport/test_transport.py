@@ -276,8 +276,9 @@ async def test_a_stream_that_is_closed_after_a_short_read_refuses_by_name() -> N
         await near.send([b"all that there is"])
         await far.receive_into(bytearray(100))
         far.close()
-        with pytest.raises(ConnectionFailedError, match="was closed here"):
-            await far.receive_into(bytearray(100))
+        for _ in range(2):
+            with pytest.raises(ConnectionFailedError, match="was closed here"):
+                await far.receive_into(bytearray(100))
 
 
 async def test_an_unknown_host_is_a_failed_connection() -> None:
