@@ -3,9 +3,11 @@
 The policy's order comes first (`read_order`). Observation changes it in two ways.
 
 **Demotion.** A replica that failed, or that speculative requests overtook `OVERTAKEN_MAX` times
-in a row, is demoted: it is asked after all others. A replica that was merely not asked is never
-marked. A demotion lasts `DEMOTED_S_MIN`, and twice as long each time it follows another, up to
-`DEMOTED_S_MAX`.
+in a row, is demoted: it is asked after all others. One overtaking is enough if the replica said
+nothing to anybody since it was asked, for clearly longer than usual: it hangs or is cut off. A
+replica that was merely not asked is never marked, and a refusal that says nothing about its
+health counts as an answer. A demotion lasts `DEMOTED_S_MIN`, and twice as long each time it
+follows another, up to `DEMOTED_S_MAX`.
 
 **Forgiveness.** After that time the replica is on probation. It has its place again, except the
 first: there one read in `TRIAL_S` asks it, and decides. If no read does, a shadow request
@@ -25,7 +27,9 @@ what is known of the slower ones stays fresh (see `ReplicaOrder`).
 Rules: PROTOCOL R20 and R21.
 """
 
+import enum
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 import attrs
@@ -47,6 +51,10 @@ OVERTAKEN_MAX = 3
 
 SILENT_S = 0.25
 """A replica that leaves a request unanswered for so long, and says nothing else, is silent."""
+
+OVERTAKEN_SILENT_S = 0.02
+"""One that was overtaken is silent after this time already, or after `USUAL_MULTIPLE` times its
+usual latency if that is longer: another has shown that the question can be answered."""
 
 TRIAL_S = 3.0
 """How long one read may try a replica on probation before another may: more than the time limit
@@ -85,6 +93,19 @@ PENDING_MORE = 16
 
 REPLICAS_MAX = 1_024
 """How many replicas to remember; beyond it the one marked first is forgiven early."""
+
+
+class DemotionReason(enum.Enum):
+    """Evidence that demoted a replica."""
+
+    FAILED = "failed"
+    """It could not be reached, broke off, or refused."""
+    SILENT = "silent"
+    """It said nothing to anybody while it was waited for."""
+    OVERTAKEN = "overtaken"
+    """Speculative requests to others were faster, several times in a row."""
+    LATE = "late"
+    """It was tried, and its answer was clearly slower than usual."""
 
 
 @attrs.define(eq=False)
@@ -136,6 +157,8 @@ class ReplicaRanking:
         self.latencies = latencies or RouteLatencies()
         self.version = 0
         """Rises with each demotion and forgiveness, either of which may change any order."""
+        self.demotions = Counter[DemotionReason]()
+        """Demotions so far, by reason; one that is on probation may be demoted again."""
         self._observed: dict[str, _Observed] = {}
         self._pending: dict[str, int] = {}
         self._heard_s: dict[str, float] = {}  # When each answered last.
@@ -164,9 +187,7 @@ class ReplicaRanking:
     def note_answered(self, node: str, took_s: float, now_s: float) -> None:
         """The replica gave its first answer to a request in time, and was not overtaken."""
         self.latencies.note(node, took_s, now_s)
-        if node not in self._heard_s and len(self._heard_s) >= REPLICAS_MAX:
-            self._heard_s.clear()
-        self._heard_s[node] = now_s
+        self.note_heard(node, now_s)
         observed = self._observed.get(node)
         if observed is None:
             return
@@ -179,13 +200,21 @@ class ReplicaRanking:
         elif now_s >= observed.until_s:
             if observed.usual_s is not None:
                 observed.usual_s *= 2
-            self._demote(node, observed, now_s)
+            self._demote(node, observed, DemotionReason.LATE, now_s)
 
-    def note_failed(self, node: str, now_s: float) -> None:
+    def note_heard(self, node: str, now_s: float) -> None:
+        """The replica said something: an answer, or a refusal."""
+        if node not in self._heard_s and len(self._heard_s) >= REPLICAS_MAX:
+            self._heard_s.clear()
+        self._heard_s[node] = now_s
+
+    def note_failed(
+        self, node: str, now_s: float, reason: DemotionReason = DemotionReason.FAILED
+    ) -> None:
         """The replica refused, broke off, or did not answer in time."""
         observed = self._of(node)
         if not observed.is_marked or now_s >= observed.until_s:
-            self._demote(node, observed, now_s)
+            self._demote(node, observed, reason, now_s)
 
     def note_late(self, node: str, asked_s: float, now_s: float) -> None:
         """A request is late: another replica is to be asked, too, if the budget allows it.
@@ -193,17 +222,33 @@ class ReplicaRanking:
         It fails the replica only if that was silent for `SILENT_S`, to all requests, since it
         was sent: a replica that is merely slow still answers others.
         """
-        heard_s = self._heard_s.get(node, -math.inf)
-        if heard_s <= asked_s and now_s - asked_s >= SILENT_S:
-            self.note_failed(node, now_s)
+        if self._is_silent_since(node, asked_s) and now_s - asked_s >= SILENT_S:
+            self.note_failed(node, now_s, DemotionReason.SILENT)
 
-    def note_overtaken(self, node: str, now_s: float) -> None:
-        """A speculative request, sent later to another replica, had a good answer earlier."""
+    def note_overtaken(self, node: str, asked_s: float, now_s: float) -> None:
+        """A speculative request, sent later to another replica, had a good answer earlier.
+
+        The overtaken request was sent at `asked_s`.
+        """
         observed = self._of(node)
+        if self.is_silent(node, asked_s, now_s):
+            self.note_failed(node, now_s, DemotionReason.SILENT)
+            return
         observed.overtaken_count += 1
         is_tried = observed.is_marked and now_s >= observed.until_s
         if is_tried or (not observed.is_marked and observed.overtaken_count >= OVERTAKEN_MAX):
-            self._demote(node, observed, now_s)
+            self._demote(node, observed, DemotionReason.OVERTAKEN, now_s)
+
+    def is_silent(self, node: str, asked_s: float, now_s: float) -> bool:
+        """Whether the replica said nothing to anybody since `asked_s`, for clearly too long."""
+        waited_s = now_s - asked_s
+        if waited_s < OVERTAKEN_SILENT_S or not self._is_silent_since(node, asked_s):
+            return False
+        median_s = self.latencies.median_s(node, now_s)
+        return waited_s >= (SILENT_S if median_s is None else USUAL_MULTIPLE * median_s)
+
+    def _is_silent_since(self, node: str, asked_s: float) -> bool:
+        return self._heard_s.get(node, -math.inf) <= asked_s
 
     def forgive(self, node: str, now_s: float) -> None:
         """Forgive the replica: it proved itself otherwise than by the time of an answer."""
@@ -275,7 +320,7 @@ class ReplicaRanking:
             del self._observed[node]
             self.version += 1
         else:
-            self.note_failed(node, now_s)
+            self.note_failed(node, now_s, DemotionReason.SILENT)
 
     def demoted_count(self, now_s: float) -> int:
         """Number of replicas that are asked after the others now."""
@@ -300,7 +345,10 @@ class ReplicaRanking:
             found = self._observed[node] = _Observed()
         return found
 
-    def _demote(self, node: str, observed: _Observed, now_s: float) -> None:
+    def _demote(
+        self, node: str, observed: _Observed, reason: DemotionReason, now_s: float
+    ) -> None:
+        self.demotions[reason] += 1
         if not observed.is_marked:
             if now_s >= observed.forgiven_s + FORGOTTEN_S:
                 observed.demotions_count = 0

@@ -16,7 +16,8 @@ from geolog.ledger.copying.copy_target import CopyTarget
 from geolog.ledger.copying.rate_limit import RateLimit
 from geolog.ledger.nodes.connection import NodeConnection, NodeRefusedError
 from geolog.ledger.replicas.entry_check import encoded_as_read
-from geolog.ledger.replicas.replicas import Replicas, SilentMemberError
+from geolog.ledger.replicas.replica_order import SilentMemberError
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.protocol.copying import (
     CopyBatch,
     CopyEffect,

@@ -18,7 +18,8 @@ import trio
 
 from geolog.ledger.nodes.node_pool import LinkUse
 from geolog.ledger.replicas.entry_check import checked_entry
-from geolog.ledger.replicas.replicas import Replicas, SilentMemberError
+from geolog.ledger.replicas.replica_order import SilentMemberError
+from geolog.ledger.replicas.replicas import Replicas
 from geolog.ledger.replicas.speculative_question import Given, Request
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
@@ -225,8 +226,8 @@ class LedgerReader:
         async def ask(member: Member) -> ReadAnswer:
             try:
                 return await self._ask(record.ledger, member, first, count)
-            except GeologError:
-                self.replicas.note_failed(member)
+            except GeologError as error:
+                self.replicas.note_error(member, error)
                 raise
 
         slots = self._that_hold(record, first, count)

@@ -138,8 +138,8 @@ class LedgerStream:
         assert number is not None
         try:
             run = asked.take(self._request(self._next, stripes.head_last))
-        except GeologError:
-            self._replicas.note_failed(asked.member)
+        except GeologError as error:
+            self._replicas.note_error(asked.member, error)
         else:
             if isinstance(run, FetchedRun):
                 return self._accepted(stripes, run, asked, has_waited=False)

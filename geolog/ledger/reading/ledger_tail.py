@@ -29,9 +29,10 @@ import trio
 
 from geolog.ledger.reading.ledger_reader import FetchedEntry, LedgerReader
 from geolog.ledger.reading.tail_node import TailNode
+from geolog.ledger.replicas.replica_order import HEALTHY_REFUSALS
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member
-from geolog.protocol.messages import Message, ReadAnswer
+from geolog.protocol.messages import Message, ReadAnswer, Refused
 from geolog.protocol.tail_course import (
     AskNoMore,
     Demote,
@@ -152,6 +153,9 @@ class LedgerTail:
         """Take the followed member's answer. See `Asker`."""
         self._tails.stir(self)
         instance, course = member.instance, self._course
+        if isinstance(answer, Refused) and answer.reason in HEALTHY_REFUSALS:
+            self._perform(course.on_nothing(instance))
+            return
         if not isinstance(answer, ReadAnswer):
             self._perform(course.on_failed(instance))
             return

@@ -15,8 +15,11 @@ from functools import partial
 import attrs
 import trio
 
+from geolog.ledger.nodes.connection import NodeRefusedError
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import Fragment
+from geolog.protocol.messages import Reason
+from topology.errors import GeologError, UnavailableError
 from topology.location import Location
 from topology.membership import KnownNode, Membership, MembershipConfig, NodeUse
 from topology.read_order import (
@@ -26,7 +29,7 @@ from topology.read_order import (
     distance,
     seed_order,
 )
-from topology.replica_ranking import Ranked, ReplicaRanking
+from topology.replica_ranking import DemotionReason, Ranked, ReplicaRanking
 from topology.route_latency import RouteLatencies
 from topology.stream_policy import DEFAULT_LOCATION
 
@@ -40,6 +43,15 @@ EXPLORED_READS = 64
 """One read of so many ignores handicaps, so that no replica's latency becomes unknown."""
 
 _CONFIG = MembershipConfig(default_location=DEFAULT_LOCATION)
+
+HEALTHY_REFUSALS = frozenset({Reason.BUSY, Reason.NO_SUCH_LEDGER, Reason.CANCELLED})
+"""Refusals of a replica that works: it has too much to do, was never given the ledger, or was
+told not to answer."""
+
+
+class SilentMemberError(UnavailableError):
+    """A member did not answer in time: it, or the network, is slow or down. Retry later."""
+
 
 UseOf = Callable[[InstanceId], NodeUse]
 """A node's use, as far as this process knows."""
@@ -112,14 +124,22 @@ class ReplicaOrder:
         """This replica gave its first answer to a request after `took_s`, in time."""
         self._ranking.note_answered(instance, took_s, trio.current_time())
 
-    def note_failed(self, instance: InstanceId) -> None:
-        """This replica refused, broke off, or did not answer in time."""
-        self._ranking.note_failed(instance, trio.current_time())
+    def note_failed(self, instance: InstanceId, *, is_silent: bool = False) -> None:
+        """This replica refused, broke off, or (`is_silent`) did not answer in time."""
+        reason = DemotionReason.SILENT if is_silent else DemotionReason.FAILED
+        self._ranking.note_failed(instance, trio.current_time(), reason)
         self.has_demoted.set()
 
-    def note_overtaken(self, instance: InstanceId) -> None:
-        """A speculative request to another replica had a good answer before this one."""
-        self._ranking.note_overtaken(instance, trio.current_time())
+    def note_error(self, instance: InstanceId, error: GeologError) -> None:
+        """A request to this replica failed, which may say nothing about its health."""
+        if isinstance(error, NodeRefusedError) and error.reason in HEALTHY_REFUSALS:
+            self._ranking.note_heard(instance, trio.current_time())
+        else:
+            self.note_failed(instance, is_silent=isinstance(error, SilentMemberError))
+
+    def note_overtaken(self, instance: InstanceId, asked_s: float) -> None:
+        """Another replica had a good answer before this one, which was asked at `asked_s`."""
+        self._ranking.note_overtaken(instance, asked_s, trio.current_time())
         self.has_demoted.set()
 
     def note_late(self, instance: InstanceId, asked_s: float) -> None:
@@ -156,6 +176,12 @@ class ReplicaOrder:
     def demoted_count(self) -> int:
         """Number of replicas that are asked after the others now."""
         return self._ranking.demoted_count(trio.current_time())
+
+    @property
+    def demotions_count(self) -> dict[str, int]:
+        """Demotions so far, by reason."""
+        found = self._ranking.demotions
+        return {reason.value: found[reason] for reason in DemotionReason}
 
     @property
     def kept_count(self) -> int:

@@ -29,7 +29,7 @@ from geolog.ledger.nodes.connection import AnswerSink, NodeConnection, StandingQ
 from geolog.ledger.nodes.node_pool import LinkUse, NodePool
 from geolog.ledger.replicas.hedging import Hedging, ReadStatistics, ServedReads
 from geolog.ledger.replicas.observed_routes import ObservedRoutes
-from geolog.ledger.replicas.replica_order import ReplicaOrder
+from geolog.ledger.replicas.replica_order import ReplicaOrder, SilentMemberError
 from geolog.ledger.replicas.speculative_question import (
     Given,
     OpenRequest,
@@ -82,10 +82,6 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-class SilentMemberError(UnavailableError):
-    """A member did not answer in time: it, or the network, is slow or down. Retry later."""
-
-
 @attrs.frozen
 class ReplicasStatistics:
     """How much is known of replicas now."""
@@ -96,6 +92,8 @@ class ReplicasStatistics:
     """Orders kept for fragments."""
     windows_count: int
     """Members whose pace is remembered."""
+    demotions_count: dict[str, int]
+    """Demotions so far, by reason."""
 
 
 @attrs.frozen(eq=False)
@@ -147,7 +145,10 @@ class Replicas:
     def statistics(self) -> ReplicasStatistics:
         """How much is known now, over all copies."""
         return ReplicasStatistics(
-            self.order.demoted_count, self.order.kept_count, len(self._windows)
+            self.order.demoted_count,
+            self.order.kept_count,
+            len(self._windows),
+            self.order.demotions_count,
         )
 
     def served_reads(self) -> Mapping[str, ServedReads]:
@@ -167,6 +168,10 @@ class Replicas:
     def note_failed(self, member: Member) -> None:
         """Ask this member after the others for a while."""
         self.order.note_failed(member.instance)
+
+    def note_error(self, member: Member, error: GeologError) -> None:
+        """Ask this member after the others for a while, if the error says that it is unwell."""
+        self.order.note_error(member.instance, error)
 
     def forgive(self, member: Member) -> None:
         """Ask this member like any other again: it is well."""
@@ -226,7 +231,7 @@ class Replicas:
                     nursery.start_soon(ask_one, slot)
         if is_usual:
             for slot in silent:
-                self.note_failed(fragment.ensemble[slot])
+                self.order.note_failed(fragment.ensemble[slot].instance, is_silent=True)
         return answers
 
     # One member.

@@ -27,7 +27,7 @@ from geolog.ledger.nodes.connection import (
 from geolog.ledger.nodes.node_pool import LinkUse, NodeLink, NodePool
 from geolog.ledger.replicas.hedging import Hedging
 from geolog.ledger.replicas.observed_routes import FirstPause, ObservedRoutes
-from geolog.ledger.replicas.replica_order import ReplicaOrder
+from geolog.ledger.replicas.replica_order import ReplicaOrder, SilentMemberError
 from geolog.protocol.hedge_policy import PAUSE_S_MIN, HedgeMoment
 from geolog.protocol.ledger_state import Member
 from geolog.protocol.messages import Message, Reason
@@ -331,7 +331,7 @@ class SpeculativeQuestion(Generic[A, T]):
                 case SetTimer(at_s):
                     self._timer_s = at_s
                 case GiveUpStage(stage):
-                    self._fail(stage)
+                    self._fail(stage, SilentMemberError("no answer in time"))
                 case CancelStage(stage):
                     terms = self._means.hedging.policy.terms
                     self._open.pop(stage).close(cancels=terms.cancels_losers)
@@ -354,8 +354,8 @@ class SpeculativeQuestion(Generic[A, T]):
         self._open[stage] = request
         try:
             self._send_if_connected(request, link)
-        except GeologError:
-            self._fail(stage)
+        except GeologError as error:
+            self._fail(stage, error)
             self._perform(self._core.on_answer(stage, AnswerWorth.ERROR, trio.current_time()))
 
     def _send_if_connected(self, request: OpenRequest, link: NodeLink) -> None:
@@ -363,16 +363,17 @@ class SpeculativeQuestion(Generic[A, T]):
         if connection is not None:
             request.send(connection, self._request.make)
 
-    def _fail(self, stage: int) -> None:
+    def _fail(self, stage: int, error: GeologError) -> None:
         request = self._open.pop(stage)
         request.close()
         self._means.hedging.record.failed_count += 1
-        self._means.order.note_failed(request.member.instance)
+        self._means.order.note_error(request.member.instance, error)
 
     def _finish(self, stage: int, overtaken: tuple[int, ...], *, is_hedged: bool) -> None:
         assert self._good is not None
         for one in overtaken:
-            self._means.order.note_overtaken(self._open[one].member.instance)
+            lost = self._open[one]
+            self._means.order.note_overtaken(lost.member.instance, lost.asked_s)
         if is_hedged:
             self._means.hedging.record.won_count += 1
         self._end = Given(self._good, self._open.pop(stage), is_hedged)
@@ -389,7 +390,7 @@ class SpeculativeQuestion(Generic[A, T]):
         try:
             judged = self._judged(stage, request)
         except GeologError as error:
-            self._fail(stage)
+            self._fail(stage, error)
             self._perform(self._core.on_answer(stage, _worth_of(error), trio.current_time()))
             return
         if judged is None:

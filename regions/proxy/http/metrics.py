@@ -194,6 +194,14 @@ class ProxyMetrics(Collector):
         )
         speculative.add_metric(["late"], sum(found.hedged_count.values()))
         yield speculative
+        demotions = CounterMetricFamily(
+            "geolog_read_replica_demotions",
+            "Replicas asked after all others for a while, by reason.",
+            labels=["reason"],
+        )
+        for reason, count in replicas.statistics().demotions_count.items():
+            demotions.add_metric([reason], count)
+        yield demotions
         yield CounterMetricFamily(
             "geolog_read_extra_bytes",
             "Expected bytes of the answers to speculative requests.",

@@ -128,6 +128,7 @@ async def test_a_proxy_counts_reads_by_the_region_that_served_them(
     assert found['geolog_read_duration_seconds_count{served_from="us-east"}'] >= 1
     assert found['geolog_read_speculative_wins_total{winner_region="us-east"}'] == 0
     assert found['geolog_read_speculative_total{reason="late"}'] == 0
+    assert found['geolog_read_replica_demotions_total{reason="silent"}'] == 0
     assert found["geolog_read_extra_bytes_total"] == 0
 
 

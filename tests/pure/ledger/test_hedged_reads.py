@@ -19,8 +19,8 @@ from geolog.protocol.hedge_policy import (
     HedgeTerms,
     parse_hedge,
 )
-from geolog.protocol.ids import EntryId, LedgerId
-from geolog.protocol.messages import Cancel, HelloAnswer, Message, Read
+from geolog.protocol.ids import NO_EPOCH, EntryId, LedgerId
+from geolog.protocol.messages import Cancel, HelloAnswer, Message, Read, Reason, Refused
 from tests.pure.ledger.fake_nodes import LEDGER, FakeNodes, entry_of, open_fake_nodes
 from tests.pure.ledger.test_ledger_stream import striped
 from topology.errors import DataLostError
@@ -467,3 +467,54 @@ async def test_readers_of_one_process_share_the_counts_whatever_their_policies(
 
         assert statistics(nodes).asked_count == 3
         assert statistics(nodes).bytes_count == 3 * len(nodes.nodes[0].entries[EntryId(0)])
+
+
+# Health.
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_demoted"),
+    [
+        (Reason.BUSY, False),
+        (Reason.NO_SUCH_LEDGER, False),
+        (Reason.STOPPING, True),
+        (Reason.WRONG_INSTANCE, True),
+    ],
+)
+async def test_only_a_refusal_that_says_something_about_health_demotes_a_replica(
+    reason: Reason,
+    is_demoted: bool,  # noqa: FBT001 - a parameter of the test
+    autojump_clock: MockClock,
+) -> None:
+    def refuses(asked: Message, answers: list[Message]) -> list[Message]:
+        if not isinstance(asked, Read):
+            return answers
+        return [Refused(asked.request, reason, NO_EPOCH, "as the test wants it")]
+
+    async with open_fake_nodes() as nodes:
+        nodes.store(1)
+        nodes.nodes[0].lie = refuses
+
+        assert (await region_read(nodes, a_reader(nodes))).startswith("far")
+        assert nodes.replicas.is_demoted(nodes.nodes[0].member) == is_demoted
+        assert nodes.replicas.statistics().demotions_count["failed"] == is_demoted
+
+
+async def test_a_silent_replica_that_was_well_is_not_asked_first_once_a_far_one_answered(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(20)
+        nodes.nodes[0].delay_s = 0.001
+        reader = a_reader(nodes)
+        for entry in range(10):
+            await region_read(nodes, reader, entry)
+        nodes.nodes[0].delay_s = SILENCE_S
+        for node in nodes.nodes[1:]:
+            node.delay_s = 0.04
+
+        assert await region_read(nodes, reader, 10) == "far hedged"
+        asked_count = reads_at(nodes, 0)
+        await region_read(nodes, reader, 11)
+        assert reads_at(nodes, 0) == asked_count
+        assert nodes.replicas.statistics().demotions_count["silent"] == 1

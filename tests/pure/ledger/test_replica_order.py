@@ -98,9 +98,9 @@ async def test_a_replica_overtaken_once_keeps_its_place(autojump_clock: MockCloc
     reader = order_of(local=Location("a", "2"))
     overtaken = FRAGMENT.ensemble[3].instance
     for _ in range(OVERTAKEN_MAX - 1):
-        reader.note_overtaken(overtaken)
+        reader.note_overtaken(overtaken, trio.current_time())
     before = reader.of(FRAGMENT, SLOTS)
-    reader.note_overtaken(overtaken)
+    reader.note_overtaken(overtaken, trio.current_time())
 
     assert before[0] == 3
     assert reader.of(FRAGMENT, SLOTS)[-1] == 3

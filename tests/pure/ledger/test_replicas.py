@@ -6,11 +6,10 @@ import trio
 from trio.testing import MockClock
 
 from geolog.ledger.nodes.connection import NodeConnection
-from geolog.ledger.replicas.replica_order import KEPT_MAX
+from geolog.ledger.replicas.replica_order import KEPT_MAX, SilentMemberError
 from geolog.ledger.replicas.replicas import (
     SOON_SHARE,
     Replicas,
-    SilentMemberError,
 )
 from geolog.ledger.replicas.speculative_question import Given, Request
 from geolog.protocol.hedge_policy import OFF

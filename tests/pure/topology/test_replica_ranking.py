@@ -19,6 +19,7 @@ from topology.replica_ranking import (
     FORGOTTEN_S,
     OFFER_S,
     OVERTAKEN_MAX,
+    OVERTAKEN_SILENT_S,
     PENDING_MORE,
     REPLICAS_MAX,
     SHADOW_S,
@@ -26,6 +27,7 @@ from topology.replica_ranking import (
     TRIAL_S,
     USUAL_MULTIPLE,
     USUAL_S_MIN,
+    DemotionReason,
     Ranked,
     ReplicaRanking,
 )
@@ -121,7 +123,7 @@ def test_demotions_are_those_of_the_rules_in_words(
             case "failed":
                 ranking.note_failed("n2", now_s)
             case "overtaken":
-                ranking.note_overtaken("n2", now_s)
+                ranking.note_overtaken("n2", now_s, now_s)
             case _:
                 ranking.note_answered("n2", took_s, now_s)
         until_s = naive.demoted_until_s()
@@ -143,7 +145,7 @@ def test_whatever_happened_a_replica_is_asked_again(
             case "failed":
                 ranking.note_failed(node, now_s)
             case "overtaken":
-                ranking.note_overtaken(node, now_s)
+                ranking.note_overtaken(node, now_s, now_s)
             case _:
                 ranking.note_answered(node, took_s, now_s)
         ask_first(ranking, now_s, drawing(seed))  # Nothing is heard of it again.
@@ -192,7 +194,7 @@ def test_overtaken_now_and_then_is_not_demoted() -> None:
     ranking = ReplicaRanking()
     for at in range(100):
         for _ in range(OVERTAKEN_MAX - 1):
-            ranking.note_overtaken("n0", float(at))
+            ranking.note_overtaken("n0", float(at), float(at))
         ranking.note_answered("n0", 0.001, float(at))
 
     assert ranking.demoted_count(100.0) == 0
@@ -317,7 +319,7 @@ def test_a_late_answer_on_probation_does_not_forgive_at_first() -> None:
 def test_a_replica_demoted_by_chance_is_forgiven_before_its_time() -> None:
     ranking = ReplicaRanking()
     for _ in range(OVERTAKEN_MAX):
-        ranking.note_overtaken("n0", 0.0)
+        ranking.note_overtaken("n0", 0.0, 0.0)
     before = ranking.demoted_count(0.1)
     ranking.note_answered("n0", 0.001, 0.1)
 
@@ -406,3 +408,50 @@ def test_a_late_request_fails_a_replica_only_if_it_was_silent_to_all() -> None:
 
     ranking.note_late("a", 10.2, 10.2 + SILENT_S)
     assert ranking.is_demoted("a", 10.5)
+
+
+def well_known(node: str, took_s: float, *, until_s: float) -> ReplicaRanking:
+    ranking = ReplicaRanking()
+    for number in range(ANSWERS_MIN):
+        ranking.note_answered(node, took_s, until_s - 0.01 * number)
+    return ranking
+
+
+def test_one_overtaking_demotes_a_replica_that_said_nothing_meanwhile() -> None:
+    ranking = well_known("a", 0.001, until_s=10.0)
+    ranking.note_overtaken("a", 10.1, 10.1 + 1.5 * OVERTAKEN_SILENT_S)
+
+    assert ranking.is_demoted("a", 10.2)
+    assert ranking.demotions == {DemotionReason.SILENT: 1}
+
+
+@pytest.mark.parametrize(
+    ("usual_s", "waited_s", "heard_s"),
+    [
+        (0.001, OVERTAKEN_SILENT_S / 2, None),
+        (0.02, 0.02 * USUAL_MULTIPLE * 0.9, None),
+        (0.001, 10 * OVERTAKEN_SILENT_S, 10.11),
+    ],
+    ids=["too soon to say", "not long for it", "it answered somebody else"],
+)
+def test_one_overtaking_alone_demotes_no_replica_that_may_be_well(
+    usual_s: float, waited_s: float, heard_s: float | None
+) -> None:
+    ranking = well_known("a", usual_s, until_s=10.0)
+    if heard_s is not None:
+        ranking.note_heard("a", heard_s)
+    ranking.note_overtaken("a", 10.1, 10.1 + waited_s)
+
+    assert not ranking.is_demoted("a", 10.1 + waited_s)
+
+
+def test_demotions_are_counted_by_reason() -> None:
+    ranking = well_known("a", 0.001, until_s=10.0)
+    ranking.note_failed("a", 10.0)
+    ranking.note_answered("a", 5.0, 12.0)
+    ranking.note_answered("a", 0.001, 13.0)
+    for _ in range(OVERTAKEN_MAX):
+        ranking.note_overtaken("a", 14.0, 14.0)
+    ranking.note_shadow_failed("a", 30.0)
+
+    assert ranking.demotions == dict.fromkeys(DemotionReason, 1)
