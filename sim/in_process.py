@@ -15,6 +15,7 @@ import trio
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
 from geolog.client.proxies.proxies import Via
+from geolog.partition.relay_multicast import FindRelays
 from geolog.transport.seam import Address
 from regions.storage.config import StorageConfig
 from regions.storage.node import open_storage_node
@@ -172,11 +173,12 @@ class InProcessCluster:
         off_us: Callable[[], int] = lambda: 0,
         via: Via | None = "direct",
         placement: Sequence[OwnPlacement] = (),
+        find_relays: FindRelays | None = None,
     ) -> AsyncIterator[Log]:
         """Open a client on its own host in a region.
 
         `off_us`: how far that host's wall clock is ahead. `via`, `placement`: as of
-        `geolog.connect`.
+        `geolog.connect`. `find_relays`: as of `open_log`.
         """
         host = host or f"client-in-{region}"
         true_us = self.now_us
@@ -193,6 +195,7 @@ class InProcessCluster:
                 config=config,
                 via=via,
                 placement=placement,
+                find_relays=find_relays,
             ) as log,
         ):
             if on_session is not None:

@@ -30,6 +30,7 @@ from geolog.metadata.reachability import AskReach, reach_of
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper, parse_servers
+from geolog.partition.relay_multicast import FindRelays, RelayMulticast
 from geolog.partition.shown_owners import open_shown_owners
 from geolog.protocol.hedge_policy import AUTO, HedgePolicy
 from geolog.transport.gateway import gateway_of, transport_through
@@ -58,12 +59,14 @@ async def open_log(
     messages: MessageTransport | None = None,
     hedge: HedgePolicy = AUTO,
     placement: Sequence[OwnPlacement] = (),
+    find_relays: FindRelays | None = None,
 ) -> AsyncIterator[Log]:
     """Open a log over given seams, for the length of the block.
 
     ask_reach: asks the servers of the metadata store how they are. metadata_regions: the region
     of each of them. None: not known. proxies: write proxies to ask before others. messages:
-    carries sessions with them; WebSockets over the transport if None.
+    carries sessions with them; WebSockets over the transport if None. find_relays: tells the
+    relays of a region.
     """
     config = config or LogConfig()
     paths = ClusterPaths(cluster)
@@ -86,6 +89,18 @@ async def open_log(
         if replicas.order.local is None:
             nursery.start_soon(RegionSearch(replicas, RegionProber(replicas, rng)).run)
         directory = RegisteredProxies(metadata, cluster, region, proxies)
+        messages = messages or WebSockets(transport)
+        multicast = None
+        if find_relays is not None:
+            multicast = RelayMulticast(
+                cluster=cluster,
+                region=region,
+                sender=who,
+                messages=messages,
+                find_relays=find_relays,
+                config=config.multicast,
+            )
+            nursery.start_soon(multicast.run)
         log = Log(
             metadata=metadata,
             replicas=replicas,
@@ -100,10 +115,11 @@ async def open_log(
             ask_reach=ask_reach,
             metadata_regions=metadata_regions,
             proxies=Proxies(
-                ProxyConnections(messages or WebSockets(transport), nursery),
+                ProxyConnections(messages, nursery),
                 ProxyRoutes(directory, rng),
                 via,
             ),
+            multicast=multicast,
         )
         try:
             yield log

@@ -71,6 +71,7 @@ from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import Freshness, Metadata
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.read_back import BatchReadBack
+from geolog.partition.relay_multicast import MulticastConfig, RelayMulticast
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.partition.tail import TailFinder
@@ -101,6 +102,9 @@ class LogConfig:
 
     partition: PartitionConfig = attrs.field(factory=PartitionConfig)
     """Writing a partition as its owner."""
+
+    multicast: MulticastConfig = attrs.field(factory=MulticastConfig)
+    """Sending what it appends to relayed streams to the relays of its region."""
 
     recovery: RecoveryConfig = attrs.field(factory=RecoveryConfig)
     """Closing ledgers whose writers are gone."""
@@ -148,8 +152,10 @@ class Log:
         ask_reach: AskReach | None,
         metadata_regions: tuple[str, ...] | None = None,
         proxies: Proxies,
+        multicast: RelayMulticast | None = None,
     ) -> None:
         self.cluster = cluster
+        self._multicast = multicast
         self._proxies = proxies
         self.region = region
         self._metadata = metadata
@@ -251,6 +257,7 @@ class Log:
             ).read,
             config=self._config.partition,
             rng=self._rng,
+            multicast=self._multicast,
         )
 
     @property

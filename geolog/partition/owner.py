@@ -16,6 +16,7 @@ from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.partition.relay_multicast import RelayMulticast
 from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.takeover import Takeover
 from geolog.protocol.stream_state import PartitionName, StreamRecord
@@ -41,6 +42,7 @@ async def open_partition_writers(
     wants_received: bool,
     now_us: Callable[[], int],
     read_back: ReadBack,
+    multicast: RelayMulticast | None = None,
 ) -> AsyncIterator["OwnedPartitions"]:
     """Take over a stream, or one partition of it, and write it while the block lasts.
 
@@ -59,6 +61,7 @@ async def open_partition_writers(
             wants_received=wants_received,
             now_us=now_us,
             read_back=read_back,
+            multicast=multicast,
             nursery=nursery,
             latest=stream,
             core=StreamTakeover.of_stream(stream.partitions, now_s=now_s)
@@ -88,6 +91,7 @@ class OwnedPartitions:
     wants_received: bool
     now_us: Callable[[], int]
     read_back: ReadBack
+    multicast: RelayMulticast | None
     nursery: trio.Nursery
     core: StreamTakeover
     latest: StreamRecord
@@ -168,6 +172,9 @@ class OwnedPartitions:
             now_us=self.now_us,
             read_back=self.read_back,
             nursery=self.nursery,
+            multicast=(
+                self.multicast.port(name) if self.multicast and self.stream.relay_to else None
+            ),
         )
         self._taken.append(writer)
         return writer

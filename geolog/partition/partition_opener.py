@@ -19,6 +19,7 @@ from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, last_wa
 from geolog.partition.offer import open_offer
 from geolog.partition.owner import OwnedPartitions, open_partition_writers
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.partition.relay_multicast import RelayMulticast
 from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
@@ -38,6 +39,8 @@ class PartitionOpener:
     read_back: ReadBack
     config: PartitionConfig
     rng: random.Random
+    multicast: RelayMulticast | None = None
+    """The way of relayed streams to the relays of this region; None for none."""
 
     def open_offer(self) -> AbstractAsyncContextManager[Offer]:
         """Take over partitions that others hand to this process, while the block lasts.
@@ -112,6 +115,7 @@ class PartitionOpener:
                 wants_received=wants_received,
                 now_us=self.upkeep.now_us,
                 read_back=self.read_back,
+                multicast=self.multicast,
             ) as owned,
         ):
             if not policy.keeps_all:

@@ -56,6 +56,7 @@ from geolog.partition.batch_in_flight import (
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.open_segment import OpenSegment
+from geolog.partition.relay_multicast import MulticastPort
 from geolog.partition.repeated_batch import ReadBack, RepeatedBatch
 from geolog.partition.segment_roller import SegmentRoller
 from geolog.partition.segment_user import RowPlace
@@ -120,8 +121,12 @@ class PartitionWriter:
         now_us: Callable[[], int],
         read_back: ReadBack,
         nursery: trio.Nursery,
+        multicast: MulticastPort | None = None,
     ) -> None:
-        """`nursery`: runs short tasks, such as the one that finds out why it was lost."""
+        """`nursery`: runs short tasks, such as the one that finds out why it was lost.
+
+        multicast: the way to the relays of the region, if the stream is relayed.
+        """
         self.name = name
         self._stream = stream
         self._partitions = partitions
@@ -139,6 +144,7 @@ class PartitionWriter:
         self._times.warn_if_ahead(taken.state.append_time_us)
         self._read_back = read_back
         self._nursery = nursery
+        self._multicast = multicast
         self._first_sequence = taken.first_sequence
         self.acknowledged = taken.state
         self._sent_state = taken.state.copy()
@@ -379,6 +385,8 @@ class PartitionWriter:
         segment.written_bytes += encoded.length_bytes
         self._snapshot_pace.on_entry(encoded.length_bytes)
         segment.writer.add_nowait(encoded)
+        if self._multicast is not None:
+            self._multicast.on_sent(encoded)
 
     # Snapshots of the state.
 
@@ -414,6 +422,8 @@ class PartitionWriter:
             )
             snapshot_bytes += encoded.length_bytes
             segment.writer.add_nowait(encoded)
+            if self._multicast is not None:
+                self._multicast.on_sent(encoded)
         self._snapshot_pace.on_snapshot(snapshot_bytes)
 
     async def _end_with_snapshot(self) -> None:
@@ -447,6 +457,8 @@ class PartitionWriter:
         if not sent and self._segments.is_rolling:
             self._segments.wake()
         self._tell(listeners)
+        if self._multicast is not None:
+            self._multicast.on_acknowledged(lac)
 
     def on_received(self, through: EntryId) -> None:
         """Mark the entries that are in the memory of ack sets."""
@@ -557,6 +569,8 @@ class PartitionWriter:
     def on_segment_open(self, segment: OpenSegment) -> None:
         """Send unacknowledged entries again if the ledger is a new one; then go on there."""
         self._sent_state = self.acknowledged.copy()
+        if self._multicast is not None:
+            self._multicast.on_ledger()
         for parts in entries_of(self._sent):
             assert parts[0].segment < segment.number, f"{parts[0]} is in {segment} already"
             self._send(parts)

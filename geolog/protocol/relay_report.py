@@ -62,9 +62,9 @@ class RelayedStreamReport:
     replayed_count: int
     """Entries that this coordinator sent because the target had missed them."""
     duplicates_count: int
-    """Entries that came to the buffer more than once, and were dropped."""
+    """Entries of the owner's multicast that the buffer had, and that were dropped."""
     refused_count: int
-    """Entries offered to the buffer that did not follow its last one, and were refused."""
+    """Entries of the multicast that could not be placed; the reader of the log brings them."""
     alarm: str | None = None
     """Why the channel was last stopped."""
 

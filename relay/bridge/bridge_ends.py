@@ -20,10 +20,12 @@ from geolog.transport.message_socket import (
     SocketClosedError,
 )
 from geolog.transport.seam import Address, ByteStream, Listener
+from geolog.wire.multicast import MULTICAST_PATH, SUBPROTOCOL_MULTICAST
 from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT
 from geolog.wire.session.codes import Code, close_code
 from relay.bridge.home_bridge import HomeBridge
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
+from relay.bridge.multicast_inlet import MulticastInlet
 from relay.bridge.relay_reports import RelayReports
 from relay.bridge.target_bridge import BRIDGE_PATH, dial_home
 from relay.protocol.bridge_gate import BridgeGate
@@ -34,8 +36,10 @@ from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
 
-_SUBPROTOCOLS = (SUBPROTOCOL_BRIDGE, SUBPROTOCOL_REPORT)
-_REFUSAL = f"this endpoint speaks {' and '.join(_SUBPROTOCOLS)}\n"
+SUBPROTOCOLS = (SUBPROTOCOL_BRIDGE, SUBPROTOCOL_REPORT, SUBPROTOCOL_MULTICAST)
+"""All that a relay's endpoint speaks."""
+
+_REFUSAL = f"this endpoint speaks {' and '.join(SUBPROTOCOLS)}\n"
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +78,8 @@ class BridgeEnds:
     """The member that would go on, as far as this one knows."""
     reports: RelayReports = attrs.field(init=False)
     """Of the streams of this region; set by `serve`."""
+    inlet: MulticastInlet = attrs.field(init=False)
+    """Takes the multicast of owners; set by `serve`."""
     served: list[HomeBridge] = attrs.field(factory=list, init=False)
     """Bridges to targets that are open now."""
     failures: list[str] = attrs.field(factory=list, init=False)
@@ -101,6 +107,7 @@ class BridgeEnds:
                 relay_epoch=self.relay_epoch,
                 standby=self.standby,
             )
+            self.inlet = MulticastInlet(self.feeds)
             nursery.start_soon(self.reports.run)
             while True:
                 nursery.start_soon(self._serve_one, await listener.accept())
@@ -119,6 +126,9 @@ class BridgeEnds:
 
     async def handle(self, socket: MessageSocket, target: str) -> None:
         """Serve one bridge, or one listener to reports, until it ends; tell it why."""
+        if target == MULTICAST_PATH and socket.subprotocol == SUBPROTOCOL_MULTICAST:
+            await self.inlet.serve(socket)
+            return
         if target == REPORT_PATH and socket.subprotocol == SUBPROTOCOL_REPORT:
             await self.reports.serve(socket)
             return
@@ -193,4 +203,4 @@ async def _refuse(socket: MessageSocket, refusal: BridgeRefused) -> None:
 
 
 def _choose(offered: Sequence[str]) -> str | None:
-    return next((one for one in offered if one in _SUBPROTOCOLS), None)
+    return next((one for one in offered if one in SUBPROTOCOLS), None)

@@ -1,14 +1,15 @@
 """The newest entries of a home's relayed streams, in memory: one buffer for each partition.
 
 Each partition has one reader of its log's tail, however many targets there are. Its entries go
-into the partition's buffer, from which the channels to all targets take theirs; a channel whose
-target is further behind reads the log by itself until it meets the buffer. The coordinator and
-its standby both keep feeds, so a standby that takes over has what its targets may lack.
+into the partition's buffer, and so do those that the owner's multicast brings sooner. The
+channels to all targets take theirs from there; a channel whose target is further behind reads
+the log by itself until it meets the buffer. The coordinator and its standby both keep feeds, so
+a standby that takes over has what its targets may lack.
 
 A feed begins at the tail, or where the target that is furthest behind stands, if that is known.
 It is trimmed by what every target has durably, and bounded for each partition and in all.
 
-Rules: PROTOCOL B5, B7 and T1.
+Rules: PROTOCOL B5, B7, T1 and T5.
 """
 
 import logging
@@ -22,8 +23,10 @@ from geolog.client.reading.read_range import Begin
 from geolog.protocol.ids import SegmentEntry
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
+from geolog.wire.entry import EncodedEntry
 from relay.bridge.home_log import HomeLog, open_home_log, open_home_log_at
 from relay.protocol.bridge_messages import RelayedEntry
+from relay.protocol.multicast_placing import MulticastPlacing, Offered
 from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer, Taken
 from relay.protocol.tail_history import TailHistory, TailLag
 from topology.errors import GeologError, TrimmedError
@@ -75,10 +78,9 @@ class HomeFeed:
     """Whether the buffer's beginning is known: before, it covers nothing."""
     failure: str | None = None
     """Why the log cannot be read now."""
-    duplicates_count: int = 0
-    """Entries of the multicast that the buffer had."""
-    refused_count: int = 0
-    """Entries of the multicast that could not be placed in time."""
+    placing: MulticastPlacing = attrs.field(factory=MulticastPlacing)
+    multicast_count: int = 0
+    """Entries that the multicast brought first."""
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _tail_us: int = 0
     _is_asked: bool = False
@@ -208,7 +210,30 @@ class HomeFeed:
             case Taken.MISSING_BEFORE:
                 raise AssertionError(f"{self.name}: {entry.watermark} after {self.buffer.end}")
             case Taken.REPEATED:
-                pass  # The multicast was faster.
+                return  # The multicast was faster.
+        self._place_waiting()
+
+    # The multicast, which may be faster than the reader.
+
+    def on_multicast(self, encoded: EncodedEntry) -> None:
+        """An owner sent an acknowledged entry; `on_multicast_taken` follows."""
+        if self.placing.on_entry(encoded, self.buffer.end) is Offered.KEPT:
+            self._place_waiting()
+
+    def on_multicast_taken(self) -> None:
+        """All entries that came together were offered."""
+        self._tell()
+
+    def _place_waiting(self) -> None:
+        """Move entries of the multicast behind the buffer's last one."""
+        end = self.buffer.end
+        if end is not None:
+            self.placing.on_read(end)
+        while (entry := self.placing.next_after(self.buffer.end)) is not None:
+            taken = self._push(entry)
+            assert taken is Taken.NEW, f"{self.name}: {entry.watermark} is {taken}"
+            self._is_asked = False
+            self.multicast_count += 1
 
     def _push(self, entry: RelayedEntry) -> Taken:
         bytes_before = self.buffer.bytes_count
@@ -231,6 +256,7 @@ class HomeFeed:
         _log.warning("%s: the buffer begins again at the tail (%s)", self.name, why)
         self.failure = why
         self.owner.forget(self)
+        self.placing = MulticastPlacing()
         self.has_begun = False
         self._tell()
 

@@ -198,7 +198,7 @@ class RelayReports:
             buffer_begin=begin if feed.has_begun else None,
             is_covered=feed.covers(target),
             replayed_count=0 if progress is None else progress.replayed_count,
-            duplicates_count=feed.duplicates_count,
-            refused_count=feed.refused_count,
+            duplicates_count=feed.placing.repeated_count,
+            refused_count=feed.placing.refused_count,
             alarm=standing.alarm or feed.failure,
         )

@@ -1,0 +1,211 @@
+"""Sends acknowledged entries of relayed streams to the relays of their home.
+
+Each process has one. It keeps a connection to each of the first relays of its region, in the
+order of their joining, and a bounded queue for each. A relay that is away gets nothing: it
+reads the log. No append waits for anything here.
+
+Rules: PROTOCOL T4.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import attrs
+import trio
+
+from geolog.protocol.entry_multicast import MulticastQueue, MulticastStatistics, SentEntries
+from geolog.protocol.stream_state import PartitionName
+from geolog.transport.message_socket import MessageSocket, MessageTransport
+from geolog.transport.seam import Address
+from geolog.wire.entry import EncodedEntry
+from geolog.wire.multicast import (
+    MULTICAST_BYTES_MAX,
+    MULTICAST_PATH,
+    SUBPROTOCOL_MULTICAST,
+    MulticastEntry,
+    MulticastHello,
+    MulticastLog,
+    encode_multicast,
+)
+from topology.errors import GeologError
+
+_log = logging.getLogger(__name__)
+
+FindRelays = Callable[[str], Awaitable[Sequence[Address]]]
+"""Tells the addresses of the relays of a region that are up, in the order of their joining."""
+
+_JOINED_BYTES_MAX = 256 << 10
+
+
+@attrs.frozen(kw_only=True)
+class MulticastConfig:
+    """Bounds of the multicast of one process to the relays of its region."""
+
+    relays_max: int = 2
+    """Relays that get entries, in the order of their joining: the coordinator, and those that
+    stand by."""
+
+    queued_bytes_max: int = 8 << 20
+    """Bytes on their way to one relay. Above it the oldest entries are dropped, and the relay
+    reads them from the log."""
+
+    look_s: float = 1.0
+    """How often to look for relays."""
+
+    redial_s: float = 0.5
+    """Pause before a relay is dialled again."""
+
+
+@attrs.frozen
+class _Acknowledged:
+    name: PartitionName
+    encoded: EncodedEntry
+
+
+class MulticastPort:
+    """One partition's way to the relays, at its owner."""
+
+    def __init__(self, name: PartitionName, multicast: "RelayMulticast") -> None:
+        self._name = name
+        self._multicast = multicast
+        self._sent: SentEntries[EncodedEntry] = SentEntries()
+
+    def __repr__(self) -> str:
+        return f"MulticastPort({self._name}, {self._sent!r})"
+
+    def on_ledger(self) -> None:
+        """The owner goes on in another ledger."""
+        self._sent.on_ledger()
+
+    def on_sent(self, encoded: EncodedEntry) -> None:
+        """The owner has sent an entry to the open ledger."""
+        self._sent.on_sent(encoded.header.entry, encoded)
+
+    def on_acknowledged(self, lac: int) -> None:
+        """The open ledger's entries up to this one are acknowledged."""
+        for encoded in self._sent.on_acknowledged(lac):
+            self._multicast.publish(self._name, encoded)
+
+
+@attrs.define(eq=False)
+class _Relay:
+    address: Address
+    queue: MulticastQueue[_Acknowledged]
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    is_connected: bool = False
+    has_more: trio.Event = attrs.field(factory=trio.Event)
+
+
+class RelayMulticast:
+    """The multicast of one process; `run` keeps its connections."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        region: str | None,
+        sender: str,
+        messages: MessageTransport,
+        find_relays: FindRelays,
+        config: MulticastConfig | None = None,
+    ) -> None:
+        self._region = region
+        self._hello = MulticastHello(cluster, region or "", sender)
+        self._messages = messages
+        self._find_relays = find_relays
+        self._config = config or MulticastConfig()
+        self._relays: dict[Address, _Relay] = {}
+        self._is_wanted = trio.Event()
+
+    def __repr__(self) -> str:
+        return f"RelayMulticast({self._region}, {len(self._relays)} relays)"
+
+    def port(self, name: PartitionName) -> MulticastPort:
+        """The way of a relayed partition that this process owns."""
+        self._is_wanted.set()
+        return MulticastPort(name, self)
+
+    def publish(self, name: PartitionName, encoded: EncodedEntry) -> None:
+        """Queue an acknowledged entry for each relay that is connected."""
+        for relay in self._relays.values():
+            if relay.is_connected:
+                relay.queue.push(_Acknowledged(name, encoded), encoded.length_bytes)
+                relay.has_more.set()
+
+    def statistics(self) -> dict[str, MulticastStatistics]:
+        """Counts for each relay, by its address."""
+        return {str(one.address): one.queue.statistics() for one in self._relays.values()}
+
+    async def run(self) -> None:
+        """Keep connections to the first relays, once something is relayed; never returns."""
+        await self._is_wanted.wait()
+        if self._region is None:
+            return
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    found = await self._find_relays(self._region)
+                except GeologError as error:  # Those that are known go on.
+                    _log.debug("the relays of %s cannot be found: %s", self._region, error)
+                else:
+                    self._keep(found[: self._config.relays_max], nursery)
+                await trio.sleep(self._config.look_s)
+
+    def _keep(self, wanted: Sequence[Address], nursery: trio.Nursery) -> None:
+        for address in [one for one in self._relays if one not in wanted]:
+            self._relays.pop(address).scope.cancel(reason="it is not among the first any more")
+        for address in wanted:
+            if address not in self._relays:
+                relay = _Relay(address, MulticastQueue(self._config.queued_bytes_max))
+                self._relays[address] = relay
+                nursery.start_soon(self._serve, relay, name=f"multicast to {address}")
+
+    async def _serve(self, relay: _Relay) -> None:
+        with relay.scope:
+            while True:
+                try:
+                    async with self._messages.open(
+                        relay.address,
+                        MULTICAST_PATH,
+                        subprotocols=(SUBPROTOCOL_MULTICAST,),
+                        message_bytes_max=MULTICAST_BYTES_MAX,
+                    ) as socket:
+                        await self._send_all(relay, socket)
+                except* GeologError as errors:
+                    _log.debug("multicast to %s: %s", relay.address, errors.exceptions)
+                finally:
+                    relay.is_connected = False
+                    relay.queue.drop_all()
+                await trio.sleep(self._config.redial_s)
+
+    async def _send_all(self, relay: _Relay, socket: MessageSocket) -> None:
+        await socket.send(encode_multicast(self._hello))
+        relay.is_connected = True
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch, socket)
+            known: dict[PartitionName, int] = {}
+            while True:
+                await relay.has_more.wait()
+                relay.has_more = trio.Event()
+                while taken := relay.queue.take(_JOINED_BYTES_MAX):
+                    await socket.send(b"".join(_encoded(taken, known)))
+
+    async def _watch(self, socket: MessageSocket) -> None:
+        """Notice that the relay has left: it says nothing, or why it refuses us."""
+        while True:
+            said = await socket.receive()
+            _log.warning("multicast to %s: it says %.200r", socket, said)
+
+
+def _encoded(taken: list[_Acknowledged], known: dict[PartitionName, int]) -> list[bytes]:
+    """The messages for these entries; logs that are new on this connection are named first."""
+    messages: list[bytes] = []
+    for one in taken:
+        name, number = one.name, known.get(one.name)
+        if number is None:
+            number = known[name] = len(known) + 1
+            messages.append(
+                encode_multicast(MulticastLog(number, str(name.stream), name.life, name.number))
+            )
+        messages.append(encode_multicast(MulticastEntry(number, one.encoded)))
+    return messages
