@@ -1,5 +1,6 @@
 """Looking at a cluster as a whole: its nodes and its health."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import trio
@@ -17,6 +18,7 @@ from geolog.metadata.nodes import NodeRecord, list_known_nodes, list_live_nodes
 from geolog.metadata.placement_switches import read_switches
 from geolog.metadata.reachability import AskReach
 from geolog.metadata.replaced_nodes import ReplacedNode, list_replaced_nodes
+from geolog.protocol.relay_report import RelayedStreamReport
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import GeologError, NoSuchStreamError
 
@@ -63,9 +65,11 @@ async def judge_cluster(
     *,
     ask_reach: AskReach | None,
     ledgers_max: int | None = LEDGERS_JUDGED_MAX,
+    links: Sequence[RelayedStreamReport] = (),
 ) -> HealthReport:
     """Judge the cluster now; if there are more ledgers than `ledgers_max`, judge a sample.
 
+    links: of relayed streams, as their coordinators tell.
     `ask_reach`: asks the servers of the metadata store for their state; None if not known.
     """
     switches = await read_switches(access.metadata, access.cluster)
@@ -86,6 +90,7 @@ async def judge_cluster(
         metadata=access.metadata.session_state.value,
         metadata_spare=None if reach is None else reach.spare_count,
         metadata_away=() if reach is None else reach.away,
+        links=links,
     )
     streams = await _stream_states(access)
     ledgers = await judge_ledgers(

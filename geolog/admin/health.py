@@ -29,6 +29,7 @@ from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.replaced_nodes import ReplacedNode
 from geolog.protocol.ids import InstanceId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord, LedgerState
+from geolog.protocol.relay_report import LinkState, RelayedStreamReport
 from topology.location import Location
 from topology.own_policy import NONE_KNOWN, OwnPolicies
 from topology.promise import promise_broken
@@ -66,6 +67,8 @@ class ClusterState:
     Assumes one server in each region."""
     metadata_away: Sequence[str] = ()
     """For each of its servers that is unavailable, the reason."""
+    links: Sequence[RelayedStreamReport] = ()
+    """Each relayed partition on its way to each target."""
 
     @property
     def down(self) -> list[NodeRecord]:
@@ -91,6 +94,7 @@ def judge(
         *_node_reasons(cluster, ledgers),
         *_metadata_reasons(cluster),
         *_queue_reasons(cluster, ledgers),
+        *_link_reasons(cluster),
         *_stream_reasons(cluster, streams, rooms),
         *_ledger_reasons(ledgers.streams),
     ]
@@ -185,6 +189,38 @@ def _queue_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_R
             f"{_counted(rest, 'more ledger' if queued else 'ledger')} may lack copies or hold"
             f" damaged ones (repair queue): run {_REPAIR}"
         )
+
+
+# --------------------------------------------------------------- links of relayed streams
+
+_LINK_TROUBLE = {
+    LinkState.STOPPED: "has stopped",
+    LinkState.DOWN: "is down",
+    LinkState.BEHIND: "is behind",
+}
+
+
+def _link_reasons(cluster: ClusterState) -> Iterator[_Reason]:
+    """Links that do not keep up: losing the home would lose what its mirrors lack."""
+    for state, trouble in _LINK_TROUBLE.items():
+        links: dict[tuple[str, str], list[RelayedStreamReport]] = {}
+        for one in cluster.links:
+            if one.state is state:
+                links.setdefault((one.home, one.target), []).append(one)
+        yield from _first([_link_reason(trouble, found) for found in links.values()])
+
+
+def _link_reason(trouble: str, found: Sequence[RelayedStreamReport]) -> _Reason:
+    worst = max(found, key=lambda one: (one.lag_s or 0, one.lag_records or 0))
+    more = f" and {_counted(len(found) - 1, 'more partition')}" if len(found) > 1 else ""
+    lacks = ""
+    if worst.lag_records is not None and worst.lag_s is not None:
+        lacks = f", which lacks up to {worst.lag_records:,} records ({worst.lag_s:.0f} s)"
+    why = f": {worst.alarm}" if worst.alarm else ""
+    return _degraded(
+        f"the relay of stream {worst.stream}#{worst.partition}{more} from {worst.home} to"
+        f" {worst.target}{lacks}, {trouble}{why}; see `geolog relay status`"
+    )
 
 
 # --------------------------------------------------------------- streams, and their last ledger

@@ -64,6 +64,7 @@ class Log:
     seek_cursor = _in_trio_thread(TrioLog.seek_cursor)
     delete_cursor = _in_trio_thread(TrioLog.delete_cursor)
     list_nodes = _in_trio_thread(TrioLog.list_nodes)
+    relay_status = _in_trio_thread(TrioLog.relay_status)
     health = _in_trio_thread(TrioLog.health)
 
     def read_statistics(self) -> ReadStatistics:

@@ -59,6 +59,9 @@ NOUNS = {
     "cluster": NounPlace(
         "geolog.cli.nouns.cluster", "Show the cluster's health and what it can lose."
     ),
+    "relay": NounPlace(
+        "geolog.cli.nouns.relay", "Show how regional streams reach other regions."
+    ),
     "wan": NounPlace("geolog.cli.nouns.wan", "Show and change the emulated WAN of a demo."),
     "bench": NounPlace(
         "geolog.cli.nouns.bench", "Measure appends and reads against what the disk can do."

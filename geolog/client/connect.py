@@ -18,6 +18,7 @@ from geolog.client.proxies.connection import ProxyConnections
 from geolog.client.proxies.directory import RegisteredProxies
 from geolog.client.proxies.proxies import Proxies, Via
 from geolog.client.proxies.routes import ProxyRoutes
+from geolog.client.relays.relay_links import RelayLinks
 from geolog.ledger.nodes.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
 from geolog.ledger.replicas.region_prober import RegionProber
@@ -90,17 +91,16 @@ async def open_log(
             nursery.start_soon(RegionSearch(replicas, RegionProber(replicas, rng)).run)
         directory = RegisteredProxies(metadata, cluster, region, proxies)
         messages = messages or WebSockets(transport)
-        multicast = None
-        if find_relays is not None:
-            multicast = RelayMulticast(
-                cluster=cluster,
-                region=region,
-                sender=who,
-                messages=messages,
-                find_relays=find_relays,
-                config=config.multicast,
-            )
-            nursery.start_soon(multicast.run)
+        find_relays = find_relays or _no_relays
+        multicast = RelayMulticast(
+            cluster=cluster,
+            region=region,
+            sender=who,
+            messages=messages,
+            find_relays=find_relays,
+            config=config.multicast,
+        )
+        nursery.start_soon(multicast.run)
         log = Log(
             metadata=metadata,
             replicas=replicas,
@@ -120,11 +120,18 @@ async def open_log(
                 via,
             ),
             multicast=multicast,
+            links=partial(RelayLinks, messages=messages, find_relays=find_relays),
         )
         try:
             yield log
         finally:
             log.close()
+
+
+async def _no_relays(region: str) -> Sequence[Address]:
+    """Stands for a cluster without relays."""
+    del region
+    return ()
 
 
 @asynccontextmanager

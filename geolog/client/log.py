@@ -51,6 +51,7 @@ from geolog.client.reading.stream_reader import (
     check_within,
     open_stream_reader,
 )
+from geolog.client.relays.relay_links import RelayLinks
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.proxied_writer import WrittenStream, open_proxied_writer
 from geolog.client.writing.stream_writer import open_stream_writer
@@ -79,6 +80,7 @@ from geolog.partition.takeover import Takeover
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.read_end import PartitionEnd
+from geolog.protocol.relay_report import RelayedStreamReport, RelayEvent
 from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
     WRITER_RETENTION_S,
@@ -153,6 +155,7 @@ class Log:
         metadata_regions: tuple[str, ...] | None = None,
         proxies: Proxies,
         multicast: RelayMulticast | None = None,
+        links: Callable[[StreamCatalog], RelayLinks],
     ) -> None:
         self.cluster = cluster
         self._multicast = multicast
@@ -223,6 +226,7 @@ class Log:
             config=config.reader,
         )
 
+        self._links = links(self._catalog)
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -529,12 +533,35 @@ class Log:
         return await list_nodes(self.access)
 
     @_public
+    async def relay_status(self, name: str | None = None) -> list[RelayedStreamReport]:
+        """How far each relayed partition is on its way to each of its targets.
+
+        name: only this stream. The coordinators of the homes tell it, from memory. A stream
+        whose coordinator does not answer is `down`, with the reason in `alarm`.
+        NoSuchStreamError.
+        """
+        return await self._links.status(None if name is None else StreamName.parse(name))
+
+    @asynccontextmanager
+    @_public
+    async def relay_events(
+        self, *, follow: bool = False
+    ) -> AsyncIterator[AsyncIterator[RelayEvent]]:
+        """Iterate over the changes of links that coordinators remember.
+
+        follow: go on with new ones, from coordinators that come later, too.
+        """
+        async with self._links.open_events(follow=follow) as events:
+            yield events
+
+    @_public
     async def health(self, *, every_ledger: bool = False) -> HealthReport:
         """Judge the health of the cluster, from a sample of its ledgers or from every one."""
         return await judge_cluster(
             self.access,
             ask_reach=self._ask_reach,
             ledgers_max=None if every_ledger else LEDGERS_JUDGED_MAX,
+            links=await self._links.status(),
         )
 
     @_public

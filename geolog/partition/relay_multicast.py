@@ -32,7 +32,8 @@ from topology.errors import GeologError
 _log = logging.getLogger(__name__)
 
 FindRelays = Callable[[str], Awaitable[Sequence[Address]]]
-"""Tells the addresses of the relays of a region that are up, in the order of their joining."""
+"""Tells the addresses of the relays of a region that are up: the coordinator, then the others
+in the order of their joining."""
 
 _JOINED_BYTES_MAX = 256 << 10
 
@@ -42,8 +43,7 @@ class MulticastConfig:
     """Bounds of the multicast of one process to the relays of its region."""
 
     relays_max: int = 2
-    """Relays that get entries, in the order of their joining: the coordinator, and those that
-    stand by."""
+    """Relays that get entries: the coordinator, and those that are next in line."""
 
     queued_bytes_max: int = 8 << 20
     """Bytes on their way to one relay. Above it the oldest entries are dropped, and the relay

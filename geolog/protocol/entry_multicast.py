@@ -1,4 +1,4 @@
-"""Which entries of an owner go to the relays of its region, and which are dropped.
+"""Entries of an owner on their way to the relays of its region, and those that are dropped.
 
 Theory of operation. The owner of a relayed partition notes each entry as it sends it to the
 ledger; once the entry is acknowledged, it goes into the queue of each relay. Relays get the

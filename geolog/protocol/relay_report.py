@@ -37,36 +37,37 @@ class RelayedStreamReport:
     home: str
     target: str
     state: LinkState
-    coordinator: str
-    """The member of the home's relay group that tells this."""
-    standby: str | None
+    coordinator: str | None = None
+    """The member of the home's relay group that tells this; None if none does, and then all
+    numbers are None, too."""
+    standby: str | None = None
     """The member that would go on; None if there is none."""
-    relay_epoch: int
-    sent_records: int
+    relay_epoch: int | None = None
+    sent_records: int | None = None
     """The sequence behind the last record sent; what the target had before counts."""
-    durable_records: int | None
+    durable_records: int | None = None
     """The sequence behind the last record durable in the mirror; None until it is told."""
-    tail_records: int
+    tail_records: int | None = None
     """The sequence behind the home's last record."""
-    lag_records: int
-    lag_bytes: int
-    lag_s: float
+    lag_records: int | None = None
+    lag_bytes: int | None = None
+    lag_s: float | None = None
     """Age of the first record that the target lacks, by the home's clock; at most."""
-    buffered_records: int
+    buffered_records: int | None = None
     """Records in the coordinator's buffer."""
-    buffered_bytes: int
-    buffer_begin: int | None
+    buffered_bytes: int | None = None
+    buffer_begin: int | None = None
     """The buffer has everything from this sequence on; None if it has not begun."""
-    is_covered: bool
+    is_covered: bool = False
     """Whether the buffer has all that the target lacks."""
-    replayed_count: int
+    replayed_count: int | None = None
     """Entries that this coordinator sent because the target had missed them."""
-    duplicates_count: int
+    duplicates_count: int | None = None
     """Entries of the owner's multicast that the buffer had, and that were dropped."""
-    refused_count: int
+    refused_count: int | None = None
     """Entries of the multicast that could not be placed; the reader of the log brings them."""
     alarm: str | None = None
-    """Why the channel was last stopped."""
+    """Why the channel was last stopped, or why no coordinator tells of it."""
 
 
 @attrs.frozen(kw_only=True)

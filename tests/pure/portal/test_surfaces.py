@@ -15,6 +15,7 @@ OF_TRIO_ALONE = {
         "access",
         "partition_opener",
         "scan_of",  # For the bridges between regions.
+        "relay_events",  # For the command.
         "recovery_progress",
         "check_open",
         "close",

@@ -1,0 +1,142 @@
+"""`geolog relay`: shows how regional streams reach other regions, and what changes there."""
+
+import sys
+import textwrap
+from datetime import UTC, datetime
+
+import click
+import trio
+
+from geolog.cli.arguments import stream_name
+from geolog.cli.invocation import Noun, examples, this_invocation
+from geolog.cli.session import ask, open_log, too_slow
+from geolog.cli.signals import ending_at_signals
+from geolog.cli.terminal.output import show
+from geolog.protocol.relay_report import RelayedStreamReport, RelayEvent
+
+_WATCH_S = 1.0
+_CLEAR = "\x1b[H\x1b[2J"
+"""Erases a terminal."""
+
+
+@click.group(cls=Noun, name="relay")
+def command() -> None:
+    """Show how regional streams reach other regions, and what changes there.
+
+    A link is the way of a stream from its home to one region that mirrors it.
+    """
+
+
+@command.command(
+    epilog=examples(
+        "geolog relay status",
+        "geolog relay status shop/carts --watch",
+        "geolog relay status -o json",
+    )
+)
+@click.argument("stream", metavar="[STREAM]", required=False, type=stream_name)
+@click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
+def status(*, stream: str | None, watch: bool) -> None:
+    """Show the state and the lag of each relayed stream, for each target.
+
+    \b
+    live        The target has all but the newest records.
+    replaying   It is sent what it missed.
+    connecting  The home waits for the target's answer.
+    behind      The target is 5 s or more behind the home.
+    down        The target is not connected, or no relay of the home is up.
+    stopped     The link cannot go on by itself; the reason is printed.
+
+    The lag counts from the end of the stream at home, by the home's clock.
+    """  # noqa: D301 - click's mark for a block that keeps its lines.
+    if watch:
+        trio.run(ending_at_signals, _watch, stream)
+    else:
+        _show(ask(lambda log: log.relay_status(stream)))
+
+
+async def _watch(stream: str | None) -> None:
+    invocation = this_invocation()
+    async with open_log(invocation) as log:
+        while True:
+            next_s = trio.current_time() + _WATCH_S
+            with trio.move_on_after(invocation.config.timeout_s) as patience:
+                found = await log.relay_status(stream)
+                if invocation.config.output == "table" and sys.stdout.isatty():
+                    sys.stdout.write(_CLEAR)
+                _show(found)
+                sys.stdout.flush()
+            if patience.cancelled_caught:
+                raise await too_slow(invocation)
+            await trio.sleep_until(next_s)
+
+
+def _show(found: list[RelayedStreamReport]) -> None:
+    output = this_invocation().config.output
+    if output != "table":
+        show(found, output)
+        return
+    show([_row(one) for one in found], output, empty="no stream is relayed")
+    for alarm in sorted({f"{one.home}: {one.alarm}" for one in found if one.alarm}):
+        print(textwrap.fill(alarm, 96, initial_indent="  - ", subsequent_indent="    "))
+
+
+def _row(one: RelayedStreamReport) -> dict[str, object]:
+    """Row of one link and partition."""
+    return {
+        "stream": f"{one.stream}#{one.partition}",
+        "link": f"{one.home}→{one.target}",
+        "state": one.state,
+        "coordinator": one.coordinator,
+        "standby": one.standby,
+        "epoch": one.relay_epoch,
+        "sent": one.sent_records,
+        "durable": one.durable_records,
+        "lag_records": one.lag_records,
+        "lag_bytes": one.lag_bytes,
+        "lag_s": one.lag_s,
+        "buffered": one.buffered_records,
+        "covered": one.is_covered,
+        "replayed": one.replayed_count,
+        "duplicates": one.duplicates_count,
+        "refused": one.refused_count,
+    }
+
+
+@command.command(
+    epilog=examples(
+        "geolog relay events",
+        "geolog relay events --follow -o jsonl",
+    )
+)
+@click.option("--follow", is_flag=True, help="Go on with new events, until Ctrl-C.")
+def events(*, follow: bool) -> None:
+    """Show the changes of links that the coordinators remember, by the homes' clocks."""
+    trio.run(ending_at_signals, _print_events, follow)
+
+
+async def _print_events(follow: bool) -> None:  # noqa: FBT001 - passed by position.
+    output = this_invocation().config.output
+    found: list[RelayEvent] = []
+    async with open_log(this_invocation()) as log, log.relay_events(follow=follow) as events:
+        async for event in events:
+            if output == "table":
+                print(_line(event), flush=True)
+                found = [event]
+            elif follow or output == "jsonl":
+                show([event], "jsonl")
+                sys.stdout.flush()
+            else:
+                found.append(event)
+    if output == "json":
+        show(found, output)
+    elif output == "table" and not found:
+        show([], output, empty="no events")
+
+
+def _line(event: RelayEvent) -> str:
+    at = datetime.fromtimestamp(event.time_us / 1e6, UTC).isoformat(timespec="milliseconds")
+    link = f"{event.stream}#{event.partition} {event.home}→{event.target}"
+    if event.kind == "alarm":
+        return f"{at} {link} alarm: {event.after}"
+    return f"{at} {link} {event.before} → {event.after}"

@@ -1,0 +1,1 @@
+"""Relays of the cluster, as a client sees them: reports of their links."""

@@ -1,0 +1,244 @@
+"""Asks the coordinators of all homes how their links are, and puts the answers together.
+
+Each home's coordinator tells its own links. A stream whose coordinator does not answer is shown
+as down, with the reason: what nobody tells is not left out.
+
+Rules: PROTOCOL T3.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import attrs
+import trio
+
+from geolog.background import all_of, open_background
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.partition.relay_multicast import FindRelays
+from geolog.protocol.relay_report import LinkState, RelayedStreamReport, RelayEvent, RelayReport
+from geolog.protocol.stream_state import StreamName, StreamRecord
+from geolog.transport.message_socket import MessageTransport
+from geolog.transport.seam import ConnectionFailedError
+from geolog.wire.relay_report import (
+    REPORT_BYTES_MAX,
+    REPORT_PATH,
+    SUBPROTOCOL_REPORT,
+    decode_report,
+)
+from topology.errors import GeologError
+
+_ANSWER_S = 3.0
+"""How long a coordinator may take to answer."""
+
+_AGAIN_S = 1.0
+_SILENT_S_MAX = 5.0
+"""A coordinator that sends no report for this long is dialled again."""
+
+_EVENTS_AHEAD_MAX = 256
+_START = "start one with `geolog serve relay`"
+
+
+@attrs.frozen
+class _NoReport:
+    """No coordinator of a home has answered."""
+
+    why: str
+
+
+class RelayLinks:
+    """The links between all regions."""
+
+    def __init__(
+        self,
+        catalog: StreamCatalog,
+        *,
+        messages: MessageTransport,
+        find_relays: FindRelays,
+    ) -> None:
+        self._catalog = catalog
+        self._messages = messages
+        self._find_relays = find_relays
+
+    async def status(self, stream: StreamName | None = None) -> list[RelayedStreamReport]:
+        """Each relayed partition on its way to each target, in the order of their names.
+
+        stream: only of this one. NoSuchStreamError.
+        """
+        if stream is None:
+            records = await self._relayed()
+        else:
+            records = [one for one in [await self._catalog.read(stream)] if one.relay_to]
+        homes = sorted({one.home for one in records if one.home is not None})
+        answers = await all_of([partial(self.ask, home) for home in homes])
+        by_home = dict(zip(homes, answers, strict=True))
+        found = []
+        for record in records:
+            assert record.home is not None
+            answer = by_home[record.home]
+            found += [
+                _told_of(answer, record, number, target)
+                for number in range(record.partitions)
+                for target in record.relay_to
+            ]
+        return found
+
+    async def _relayed(self) -> list[StreamRecord]:
+        records = []
+        for name in sorted(await self._catalog.names(), key=str):
+            try:
+                record = await self._catalog.read(name)
+            except GeologError as error:
+                if error.retriable:
+                    raise
+                continue  # It is being made or deleted.
+            if record.home is not None and record.relay_to:
+                records.append(record)
+        return records
+
+    @asynccontextmanager
+    async def open_events(self, *, follow: bool) -> AsyncIterator[AsyncIterator[RelayEvent]]:
+        """Changes of links that coordinators remember; then new ones, if it follows.
+
+        Those remembered come in the order of their times, which are the homes'; new ones as
+        they come, and those of one coordinator in their order. Homes and coordinators that come
+        later are asked, too.
+        """
+        send, receive = trio.open_memory_channel[RelayEvent](_EVENTS_AHEAD_MAX)
+        async with open_background() as nursery, receive:
+            nursery.start_soon(_Listening(self, send, nursery).run, follow)
+            yield receive
+
+    async def homes(self) -> list[str]:
+        """The homes of all relayed streams."""
+        return sorted({one.home for one in await self._relayed() if one.home is not None})
+
+    async def hear(
+        self, home: str, take: Callable[[RelayReport], Awaitable[bool]], *, silent_s_max: float
+    ) -> None:
+        """Take reports of a home's coordinator until `take` says that it is enough.
+
+        ConnectionFailedError if no relay answers as coordinator, or it falls silent.
+        """
+        error: GeologError = ConnectionFailedError(f"no relay of {home} is up: {_START}")
+        for address in await self._find_relays(home):
+            try:
+                with trio.fail_after(silent_s_max) as patience:
+                    async with self._messages.open(
+                        address,
+                        REPORT_PATH,
+                        subprotocols=(SUBPROTOCOL_REPORT,),
+                        message_bytes_max=REPORT_BYTES_MAX,
+                    ) as socket:
+                        while await take(decode_report(await socket.receive())):
+                            patience.deadline = trio.current_time() + silent_s_max
+                        return
+            except GeologError as failed:
+                error = ConnectionFailedError(f"relay {address} of {home}: {failed}")
+            except trio.TooSlowError:
+                error = ConnectionFailedError(
+                    f"relay {address} of {home} said nothing for {silent_s_max:g} s"
+                )
+        raise error
+
+    async def ask(self, home: str) -> RelayReport | _NoReport:
+        """One report of a home's coordinator."""
+        answers: list[RelayReport] = []
+
+        async def take(report: RelayReport) -> bool:
+            answers.append(report)
+            return False
+
+        try:
+            await self.hear(home, take, silent_s_max=_ANSWER_S)
+        except GeologError as error:
+            return _NoReport(str(error))
+        return answers[0]
+
+
+class _Listening:
+    """Gathers the events of all homes."""
+
+    def __init__(
+        self,
+        links: RelayLinks,
+        send: trio.MemorySendChannel[RelayEvent],
+        nursery: trio.Nursery,
+    ) -> None:
+        self._links = links
+        self._send = send
+        self._nursery = nursery
+        self._heard: set[str] = set()
+        self._told: dict[str, tuple[int, str, int]] = {}
+        """For each home the last event: relay epoch, coordinator, number."""
+
+    async def run(self, follow: bool) -> None:  # noqa: FBT001 - start_soon passes by position.
+        async with self._send:
+            remembered = await all_of(
+                [partial(self._remembered, home) for home in await self._links.homes()]
+            )
+            merged = [event for events in remembered for event in events]
+            for event in sorted(merged, key=lambda one: (one.time_us, one.home, one.number)):
+                await self._tell(event)
+            while follow:
+                for home in await self._homes_to_hear():
+                    self._nursery.start_soon(self._hear, home)
+                await trio.sleep(_AGAIN_S)
+
+    async def _remembered(self, home: str) -> tuple[RelayEvent, ...]:
+        answer = await self._links.ask(home)
+        return answer.events if isinstance(answer, RelayReport) else ()
+
+    async def _homes_to_hear(self) -> list[str]:
+        try:
+            found = [one for one in await self._links.homes() if one not in self._heard]
+        except GeologError as error:
+            if not error.retriable:
+                raise
+            return []
+        self._heard.update(found)
+        return found
+
+    async def _hear(self, home: str) -> None:
+        """Hear a home's coordinator, and its successors; never returns."""
+
+        async def take(report: RelayReport) -> bool:
+            for event in report.events:
+                await self._tell(event)
+            return True
+
+        while True:
+            with suppress(GeologError):  # `status` tells why there is none.
+                await self._links.hear(home, take, silent_s_max=_SILENT_S_MAX)
+            await trio.sleep(_AGAIN_S)
+
+    async def _tell(self, event: RelayEvent) -> None:
+        """Tell an event, unless an earlier report had it."""
+        before = self._told.get(event.home)
+        is_same = before is not None and before[:2] == (event.relay_epoch, event.coordinator)
+        if before is not None and is_same and event.number <= before[2]:
+            return
+        self._told[event.home] = (event.relay_epoch, event.coordinator, event.number)
+        await self._send.send(event)
+
+
+def _told_of(
+    answer: RelayReport | _NoReport, record: StreamRecord, number: int, target: str
+) -> RelayedStreamReport:
+    """The report of one partition and target, or that there is none."""
+    assert record.home is not None
+    why = "its coordinator has not seen this stream yet"
+    if isinstance(answer, _NoReport):
+        why = answer.why
+    else:
+        for one in answer.streams:
+            if (one.stream, one.partition, one.target) == (str(record.name), number, target):
+                return one
+    return RelayedStreamReport(
+        stream=str(record.name),
+        partition=number,
+        home=record.home,
+        target=target,
+        state=LinkState.DOWN if isinstance(answer, _NoReport) else LinkState.CONNECTING,
+        alarm=why,
+    )
