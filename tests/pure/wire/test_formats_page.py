@@ -21,6 +21,7 @@ from geolog.wire.batch import Batch, SealedBatch, open_batch, seal_batch
 from geolog.wire.codec import FrameType, decode, encode
 from geolog.wire.entry import EncodedEntry, WriterStamp, decode_entry, encode_entry
 from geolog.wire.frame import FrameReader
+from geolog.wire.multicast import MULTICAST_MESSAGE_TYPES, MulticastEntry
 from geolog.wire.session.batches import MESSAGE_TYPES, BatchesFromClient
 from geolog.wire.snapshot import seal_snapshot
 from geolog.wire.writer_fence import open_fence, seal_fence
@@ -321,3 +322,17 @@ def test_the_page_lists_the_messages_of_bridges() -> None:
 
     assert [row[:3] for row in rows] == [one[:3] for one in expected]
     assert [row[3].strip() for row in rows[2:]] == [one[3] for one in expected[2:]]
+
+
+def test_the_page_lists_the_messages_of_the_multicast() -> None:
+    section = PAGE.split("### The multicast to relays")[1].split("\n### ")[0]
+    rows = re.findall(r"^\| (\d+) \| (`\w+`) \| (.*) \|$", section, re.MULTILINE)
+    expected = []
+    for class_, number in sorted(MULTICAST_MESSAGE_TYPES.items(), key=lambda item: item[1]):
+        fields = ", ".join(f"`{field.name}`" for field in attrs.fields(class_))
+        told = "an [entry](#the-entry) of the log numbered at byte 4"
+        if class_ is not MulticastEntry:
+            told = f"a JSON object: {fields}"
+        expected.append((str(number), f"`{class_.__name__}`", told))
+
+    assert rows == expected
