@@ -10,9 +10,10 @@ health counts as an answer. A demotion lasts `DEMOTED_S_MIN`, and twice as long 
 follows another, up to `DEMOTED_S_MAX`.
 
 **Forgiveness.** After that time the replica is on probation. It has its place again, except the
-first: there one read in `TRIAL_S` asks it, and decides. If no read does, a shadow request
-decides. A good answer within its usual time forgives it, on probation or before, and everybody
-asks it as usual at once. A failure, a lost race or a late answer demotes it again. So a replica
+first. Where it would come first, one read in `TRIAL_S` asks it as well, at the side of the one
+that does, and that decides: a trial costs its reader nothing. If no read tries it, a shadow
+request decides. A good answer within its usual time forgives it, on probation or before, and
+everybody asks it as usual at once. A failure or a late answer demotes it again. So a replica
 that deserves the first place is asked again within `DEMOTED_S_MAX + TRIAL_S`, whatever happens.
 The usual time is `USUAL_MULTIPLE` times the median latency before the demotion. Each late
 answer doubles it, so a replica that has become slower for good is not kept out for ever. How
@@ -69,6 +70,9 @@ SHADOW_S = 1.0
 DEMOTIONS_MAX = 32
 """A replica that fails shadow requests after so many demotions is forgotten: it may be gone for
 good, and if not, reads find it out again."""
+
+FREE_S = 10.0
+"""How often one late question that has no budget may find out whether a replica hangs."""
 
 FORGOTTEN_S = 30.0
 """A replica that stays good for this long after it was forgiven starts over."""
@@ -144,8 +148,8 @@ class Ranked:
     """An order for a reader."""
 
     slots: list[int]
-    is_trial: bool
-    """The first is on probation: for one read only."""
+    tried: int | None
+    """The slot of a replica on probation that one read is to try at the side of the first."""
     has_handicaps: bool
     """Whether an order without handicaps may differ."""
 
@@ -162,6 +166,7 @@ class ReplicaRanking:
         self._observed: dict[str, _Observed] = {}
         self._pending: dict[str, int] = {}
         self._heard_s: dict[str, float] = {}  # When each answered last.
+        self._freed_s: dict[str, float] = {}  # When each was last found out about for free.
         self._steps: dict[str, int] = {}  # Of latency, behind the fastest that is as close.
 
     def __repr__(self) -> str:
@@ -247,6 +252,17 @@ class ReplicaRanking:
         median_s = self.latencies.median_s(node, now_s)
         return waited_s >= (SILENT_S if median_s is None else USUAL_MULTIPLE * median_s)
 
+    def take_free(self, node: str, asked_s: float, now_s: float) -> bool:
+        """Whether a late question without budget may go further, as the replica may hang."""
+        if not self.is_silent(node, asked_s, now_s):
+            return False
+        if now_s < self._freed_s.get(node, -math.inf) + FREE_S:
+            return False
+        if node not in self._freed_s and len(self._freed_s) >= REPLICAS_MAX:
+            self._freed_s.clear()
+        self._freed_s[node] = now_s
+        return True
+
     def _is_silent_since(self, node: str, asked_s: float) -> bool:
         return self._heard_s.get(node, -math.inf) <= asked_s
 
@@ -267,21 +283,24 @@ class ReplicaRanking:
         *,
         spared: Collection[str] = (),
         is_exploring: bool = False,
+        may_try: bool = False,
     ) -> Ranked:
         """Draw an order for one reader of these replicas, each as far away as `distances` says.
 
         `draw` is the policy's order, given what is known. `spared` are read-only or draining.
-        `is_exploring` ignores handicaps. A trial is for this reader only; it begins once the
-        replica is `asked`, so a reader that does not ask it soon leaves it to another.
+        `is_exploring` ignores handicaps. `may_try`: this reader could try a replica. A trial is
+        for it alone, and begins once the replica is `asked`: a reader that does not ask it soon
+        leaves it to another.
         """
         demoted = frozenset(one for one in ensemble if self._is_demoted(one, now_s))
         handicap = (
             {} if is_exploring else self._handicaps(ensemble, distances, spared, demoted, now_s)
         )
-        tried = dict[str, int]()  # Another read tries them.
+        aside = dict[str, int]()  # On probation: they come later until a trial has decided.
+        tried: int | None = None
         while True:
             health = NodeHealth(
-                slow=demoted, pending=self._pending, failed_at_entry=tried, handicap=handicap
+                slow=demoted, pending=self._pending, failed_at_entry=aside, handicap=handicap
             )
             slots = draw(health)
             first = ensemble[slots[0]]
@@ -290,13 +309,19 @@ class ReplicaRanking:
                 observed is None
                 or not observed.is_marked
                 or first in demoted  # All are: it is asked in any case.
-                or first in tried
+                or first in aside
             ):
-                return Ranked(slots, is_trial=False, has_handicaps=bool(handicap))
-            if observed.is_trial_due(now_s):
-                observed.offered_s = now_s
-                return Ranked(slots, is_trial=True, has_handicaps=bool(handicap))
-            tried[first] = 0
+                if tried is not None:
+                    self._observed[ensemble[tried]].offered_s = now_s
+                return Ranked(
+                    slots,
+                    # Without a better one it is asked first in any case.
+                    tried=None if tried == slots[0] else tried,
+                    has_handicaps=bool(handicap),
+                )
+            if may_try and tried is None and observed.is_trial_due(now_s):
+                tried = slots[0]
+            aside[first] = 0
 
     @property
     def has_marked(self) -> bool:

@@ -285,6 +285,12 @@ class NodePool:
             self._nursery.start_soon(link.run, name=f"link to {instance} for {use.value}")
         return link
 
+    def is_connected(self, instance: InstanceId, use: LinkUse) -> bool:
+        """Whether a request to this instance could leave at once."""
+        link = self._links.get((instance, use))
+        connection = None if link is None else link.connection
+        return connection is not None and not connection.is_broken
+
     def start_soon(self, run: Callable[[], Awaitable[None]], *, name: str) -> None:
         """Run this in a task of the pool, which is cancelled when the pool closes."""
         self._nursery.start_soon(run, name=name)

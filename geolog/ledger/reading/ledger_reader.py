@@ -18,9 +18,10 @@ import trio
 
 from geolog.ledger.nodes.node_pool import LinkUse
 from geolog.ledger.replicas.entry_check import checked_entry
+from geolog.ledger.replicas.open_request import Request
 from geolog.ledger.replicas.replica_order import SilentMemberError
 from geolog.ledger.replicas.replicas import Replicas
-from geolog.ledger.replicas.speculative_question import Given, Request
+from geolog.ledger.replicas.speculative_question import Given
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ids import EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, Member

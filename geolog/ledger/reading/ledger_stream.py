@@ -21,7 +21,8 @@ from geolog.ledger.reading.ledger_reader import (
     FetchedRun,
     LedgerReader,
 )
-from geolog.ledger.replicas.speculative_question import Given, OpenRequest, Request
+from geolog.ledger.replicas.open_request import OpenRequest, Request
+from geolog.ledger.replicas.speculative_question import Given
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import LedgerRecord, Member
 from geolog.protocol.messages import ReadAnswer

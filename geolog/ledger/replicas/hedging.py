@@ -1,5 +1,6 @@
 """Hedging of the questions of a process: its policy, its budget, and what came of it."""
 
+import enum
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
@@ -12,6 +13,19 @@ NEWEST_SHARE = 0.1
 """Weight of the newest answer in the size that the next is expected to have."""
 
 
+class ExtraReason(enum.Enum):
+    """Cause of an extra request."""
+
+    LATE = "late"
+    """The replica asked before had not answered; the budget allowed one more."""
+    REPLACEMENT = "replacement"
+    """All replicas that were asked had been demoted meanwhile."""
+    SILENT = "silent"
+    """The one that finds out whether a replica hangs; there was no budget."""
+    TRIAL = "trial"
+    """A demoted replica is tried at the side of a good one."""
+
+
 @attrs.frozen(kw_only=True)
 class ReadStatistics:
     """Questions to replicas so far, and how they were hedged."""
@@ -20,6 +34,8 @@ class ReadStatistics:
     """Questions: reads of entries, and small ones about the end of a ledger."""
     hedged_count: dict[int, int]
     """Extra requests, by their number within a question, from 1."""
+    extra_count: dict[str, int]
+    """The same, by reason."""
     won_count: int
     """Questions that an extra request answered first."""
     refused_count: int
@@ -75,6 +91,7 @@ class HedgeRecord:
     budget: HedgeBudget = attrs.field(factory=lambda: HedgeBudget(HedgeBudgetConfig()))
     asked_count: int = 0
     hedged_count: Counter[int] = attrs.field(factory=Counter)
+    extra_count: Counter[ExtraReason] = attrs.field(factory=Counter)
     won_count: int = 0
     failed_count: int = 0
     late_count: int = 0
@@ -97,15 +114,20 @@ class HedgeRecord:
             self._bytes_earned = self.bytes_count
 
     def take(self, stage: int, now_s: float, *, is_remote: bool, is_budgeted: bool) -> bool:
-        """Whether an extra request may go out; if so, it is counted."""
+        """Whether a late question may go further; if so, it is counted."""
         expected_bytes = round(self._expected_bytes)
         if is_budgeted and not self.budget.take(
             now_s, remote_bytes=expected_bytes if is_remote else 0
         ):
             return False
-        self.hedged_count[stage] += 1
-        self.extra_bytes_count += expected_bytes
+        self.add(stage, ExtraReason.LATE)
         return True
+
+    def add(self, stage: int, reason: ExtraReason) -> None:
+        """Count an extra request that goes out."""
+        self.hedged_count[stage] += 1
+        self.extra_count[reason] += 1
+        self.extra_bytes_count += round(self._expected_bytes)
 
     def note_bytes(self, size_bytes: int) -> None:
         """Count the bytes of an answer."""
@@ -117,6 +139,7 @@ class HedgeRecord:
         return ReadStatistics(
             asked_count=self.asked_count,
             hedged_count=dict(sorted(dict(self.hedged_count).items())),
+            extra_count={reason.value: self.extra_count[reason] for reason in ExtraReason},
             won_count=self.won_count,
             refused_count=self.budget.refused_count,
             failed_count=self.failed_count,

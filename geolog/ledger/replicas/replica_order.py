@@ -3,18 +3,27 @@
 The shell of `ReplicaRanking`, which all readers of a process share. The order for a fragment
 is drawn once a second, or sooner if a member is demoted or forgiven. So the reads of a ledger
 stick to one of the closest members for a while, and ordering costs a read next to nothing. An
-order that tries a member on probation, or that ignores handicaps, serves one read only.
+order that ignores handicaps serves one read only, and so does a trial of a member on probation.
 
-Rules: PROTOCOL R12, R20 and R21.
+A question that waits for late members has its bell rung once one of them is demoted, so that it
+goes further at once.
+
+With each order, the members of the first one's region and the best of another region are
+reached, and equals without a connection come later: a read that has to go on elsewhere must not
+wait for a connection first.
+
+Rules: PROTOCOL R12, R20, R21 and R25.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 import attrs
 import trio
 
+from geolog.ledger.nodes.bell import Bell
 from geolog.ledger.nodes.connection import NodeRefusedError
 from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import Fragment
@@ -53,6 +62,18 @@ class SilentMemberError(UnavailableError):
     """A member did not answer in time: it, or the network, is slow or down. Retry later."""
 
 
+class ReadLinks(Protocol):
+    """The connections of a process for reads."""
+
+    def is_connected(self, instance: InstanceId) -> bool:
+        """Whether a request to this node could leave at once."""
+        ...
+
+    def reach(self, instance: InstanceId) -> None:
+        """Have a connection attempted in the background, unless it just failed."""
+        ...
+
+
 UseOf = Callable[[InstanceId], NodeUse]
 """A node's use, as far as this process knows."""
 
@@ -82,6 +103,7 @@ class ReplicaOrder:
         local: Location | None,
         rng: random.Random,
         use_of: UseOf = always_writable,
+        links: ReadLinks | None = None,
     ) -> None:
         self._order = order
         self._local = local
@@ -89,6 +111,8 @@ class ReplicaOrder:
         """Set once a reader needs an order, and the place of this process is not known."""
         self._rng = rng
         self._use_of = use_of
+        self._links = links
+        self._waiting: dict[InstanceId, dict[Bell, None]] = {}
         self._ranking = ReplicaRanking()
         self._kept: dict[tuple[int, int, int], _Kept] = {}
         self.has_demoted = trio.Event()
@@ -128,7 +152,7 @@ class ReplicaOrder:
         """This replica refused, broke off, or (`is_silent`) did not answer in time."""
         reason = DemotionReason.SILENT if is_silent else DemotionReason.FAILED
         self._ranking.note_failed(instance, trio.current_time(), reason)
-        self.has_demoted.set()
+        self._tell_demoted(instance)
 
     def note_error(self, instance: InstanceId, error: GeologError) -> None:
         """A request to this replica failed, which may say nothing about its health."""
@@ -140,12 +164,34 @@ class ReplicaOrder:
     def note_overtaken(self, instance: InstanceId, asked_s: float) -> None:
         """Another replica had a good answer before this one, which was asked at `asked_s`."""
         self._ranking.note_overtaken(instance, asked_s, trio.current_time())
-        self.has_demoted.set()
+        self._tell_demoted(instance)
 
     def note_late(self, instance: InstanceId, asked_s: float) -> None:
         """A request sent at `asked_s` is late: another replica is to be asked, too."""
         self._ranking.note_late(instance, asked_s, trio.current_time())
+        self._tell_demoted(instance)
+
+    def take_free(self, instance: InstanceId, asked_s: float) -> bool:
+        """Whether a late question without budget may go further, to find this replica out."""
+        return self._ranking.take_free(instance, asked_s, trio.current_time())
+
+    def wait_demoted(self, instance: InstanceId, bell: Bell) -> None:
+        """Ring this bell once the replica is demoted, until `forget`."""
+        self._waiting.setdefault(instance, {})[bell] = None
+
+    def forget(self, instance: InstanceId, bell: Bell) -> None:
+        """Do not ring this bell for the replica."""
+        bells = self._waiting.get(instance)
+        if bells is not None:
+            bells.pop(bell, None)
+            if not bells:
+                del self._waiting[instance]
+
+    def _tell_demoted(self, instance: InstanceId) -> None:
         self.has_demoted.set()
+        if instance in self._waiting and self.is_demoted(instance):
+            for bell in self._waiting.pop(instance):
+                bell.ring()
 
     def forgive(self, instance: InstanceId) -> None:
         """Treat this replica like any other again: it is well."""
@@ -189,7 +235,18 @@ class ReplicaOrder:
         return len(self._kept)
 
     def of(self, fragment: Fragment, slots: Sequence[int]) -> list[int]:
-        """These slots, the one to try first in front."""
+        """These slots, the one to ask first in front."""
+        return self._of(fragment, slots, may_try=False)[0]
+
+    def with_trial(
+        self, fragment: Fragment, slots: Sequence[int]
+    ) -> tuple[list[int], int | None]:
+        """The same, and one that this read alone is to try at the side of the first, if any."""
+        return self._of(fragment, slots, may_try=True)
+
+    def _of(
+        self, fragment: Fragment, slots: Sequence[int], *, may_try: bool
+    ) -> tuple[list[int], int | None]:
         now_s = trio.current_time()
         key = (id(fragment), slots[0], len(slots))  # Slots follow the ring from the first.
         kept = self._kept.get(key)
@@ -200,20 +257,33 @@ class ReplicaOrder:
             and now_s < kept.until_s
         ):
             if kept.has_handicaps and self._explores():
-                return self._ranked(fragment, slots, now_s, is_exploring=True).slots
-            return kept.order
-        ranked = self._ranked(fragment, slots, now_s)
-        if not ranked.is_trial:
-            if len(self._kept) >= KEPT_MAX:
-                self._kept.clear()
-            self._kept[key] = _Kept(
-                fragment,
-                ranked.slots,
-                now_s + KEPT_S,
-                self._ranking.version,
-                ranked.has_handicaps,
-            )
-        return ranked.slots
+                return self._ranked(fragment, slots, now_s, is_exploring=True).slots, None
+            return kept.order, None
+        ranked = self._ranked(fragment, slots, now_s, may_try=may_try)
+        if len(self._kept) >= KEPT_MAX:
+            self._kept.clear()
+        self._kept[key] = _Kept(
+            fragment,
+            ranked.slots,
+            now_s + KEPT_S,
+            self._ranking.version,
+            ranked.has_handicaps,
+        )
+        self._reach_best(fragment, ranked.slots)
+        return ranked.slots, ranked.tried
+
+    def _reach_best(self, fragment: Fragment, order: Sequence[int]) -> None:
+        """Connect to the first member's region, and to the best member of another."""
+        if self._links is None:
+            return
+        region = fragment.ensemble[order[0]].location.region
+        has_other = False
+        for slot in order:
+            member = fragment.ensemble[slot]
+            is_other = member.location.region != region
+            if not (is_other and has_other):
+                self._links.reach(member.instance)
+            has_other |= is_other
 
     def _explores(self) -> bool:
         self._until_explored -= 1
@@ -229,23 +299,26 @@ class ReplicaOrder:
         now_s: float,
         *,
         is_exploring: bool = False,
+        may_try: bool = False,
     ) -> Ranked:
         if self._local is None:
             self.place_wanted.set()
         ensemble = [member.instance for member in fragment.ensemble]
-        uses = {instance: self._use_of(instance) for instance in ensemble}
         return self._ranking.ranked(
             ensemble,
             [distance(self._local, member.location) for member in fragment.ensemble],
             partial(self._drawn, fragment, slots),
             now_s,
-            spared=frozenset(
-                instance
-                for instance, use in uses.items()
-                if use in (NodeUse.READONLY, NodeUse.DRAINING)
-            ),
+            spared=frozenset(instance for instance in ensemble if self._is_spared(instance)),
             is_exploring=is_exploring,
+            may_try=may_try,
         )
+
+    def _is_spared(self, instance: InstanceId) -> bool:
+        """Whether equals come before this node."""
+        if self._use_of(instance) in (NodeUse.READONLY, NodeUse.DRAINING):
+            return True
+        return self._links is not None and not self._links.is_connected(instance)
 
     def _drawn(self, fragment: Fragment, slots: Sequence[int], health: NodeHealth) -> list[int]:
         ensemble = [member.instance for member in fragment.ensemble]

@@ -28,13 +28,13 @@ from geolog.ledger.nodes.bell import Bell
 from geolog.ledger.nodes.connection import AnswerSink, NodeConnection, StandingQuestion
 from geolog.ledger.nodes.node_pool import LinkUse, NodePool
 from geolog.ledger.replicas.hedging import Hedging, ReadStatistics, ServedReads
+from geolog.ledger.replicas.left_trials import LeftTrials
 from geolog.ledger.replicas.observed_routes import ObservedRoutes
+from geolog.ledger.replicas.open_request import OpenRequest, Request
 from geolog.ledger.replicas.replica_order import ReplicaOrder, SilentMemberError
 from geolog.ledger.replicas.speculative_question import (
     Given,
-    OpenRequest,
     QuestionMeans,
-    Request,
     SpeculativeQuestion,
 )
 from geolog.protocol.hedge_policy import AUTO, PAUSE_S_MIN, HedgeMoment, HedgePolicy
@@ -82,6 +82,21 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
+class _PoolLinks:
+    """The pool's connections for reads: `ReadLinks`."""
+
+    def __init__(self, pool: NodePool) -> None:
+        self._pool = pool
+        self._unheard = Bell()  # Nobody waits for these connections.
+
+    def is_connected(self, instance: InstanceId) -> bool:
+        return self._pool.is_connected(instance, LinkUse.READING)
+
+    def reach(self, instance: InstanceId) -> None:
+        with suppress(ConnectionFailedError):
+            self._pool.link(instance, LinkUse.READING).connection_nowait(self._unheard)
+
+
 @attrs.frozen
 class ReplicasStatistics:
     """How much is known of replicas now."""
@@ -117,8 +132,12 @@ class Replicas:
             local=placement.standing(region),
             rng=pool.rng,
             use_of=pool.nodes.use_of,
+            links=_PoolLinks(pool),
         )
-        return cls(QuestionMeans(pool, order, ObservedRoutes(order), Hedging(hedge)))
+        means = QuestionMeans(
+            pool, order, ObservedRoutes(order), Hedging(hedge), LeftTrials(order)
+        )
+        return cls(means)
 
     @property
     def pool(self) -> NodePool:
@@ -133,6 +152,11 @@ class Replicas:
     def within(self, timeout_s: float) -> "Replicas":
         """The same door, with this time limit for each question."""
         return attrs.evolve(self, timeout_s=timeout_s)
+
+    @property
+    def left_trials(self) -> LeftTrials:
+        """Requests that try a replica, after their questions ended."""
+        return self._means.left_trials
 
     @property
     def order(self) -> ReplicaOrder:
@@ -183,9 +207,18 @@ class Replicas:
         self, fragment: Fragment, slots: Sequence[int], request: Request[A, T]
     ) -> Given[T] | Exhausted:
         """Ask these members in order until one has a good answer, and others if it is late."""
-        members = [fragment.ensemble[slot] for slot in self.in_order(fragment, slots)]
+        # Only an answer whose time is typical could decide a trial.
+        tried: int | None = None
+        if request.is_timed:
+            order, tried = self.order.with_trial(fragment, slots)
+        else:
+            order = self.in_order(fragment, slots)
         given = await SpeculativeQuestion(
-            self._means, members, request, limit_s=self._timeout_s
+            self._means,
+            [fragment.ensemble[slot] for slot in order],
+            request,
+            limit_s=self._timeout_s,
+            tried=None if tried is None else fragment.ensemble[tried],
         ).ask()
         if isinstance(given, Given):
             given.request.close()
@@ -350,8 +383,7 @@ class Replicas:
 
     def reach_soon(self, member: Member) -> None:
         """Have a connection for reads attempted in the background, unless it just failed."""
-        with suppress(ConnectionFailedError):
-            self.pool.link(member.instance, LinkUse.READING).connection_nowait(Bell())
+        _PoolLinks(self.pool).reach(member.instance)
 
     def is_demoted(self, member: Member) -> bool:
         """Whether this member is asked after the others now."""

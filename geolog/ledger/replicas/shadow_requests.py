@@ -2,7 +2,8 @@
 
 Reads try a replica themselves where it would come first. But there may be none for a while, or
 only long polls and streams that stay with another replica. A shadow request is a round trip,
-which a node answers from memory.
+which a node answers from memory. The same task waits for the answers to trials whose reads have
+ended.
 
 Rules: PROTOCOL R21.
 """
@@ -26,16 +27,21 @@ class ShadowRequests:
 
     async def run(self) -> None:
         """Send them while there are replicas to ask; never returns."""
-        order = self._order
-        async with trio.open_nursery() as nursery:
-            while True:
-                if not order.has_marked:
-                    order.has_demoted = trio.Event()
-                    await order.has_demoted.wait()
-                for instance in order.shadows_due():
-                    order.asked(instance)
-                    nursery.start_soon(self._ask, instance)
-                await trio.sleep(LOOK_S)
+        order, trials = self._order, self._replicas.left_trials
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    trials.judge()
+                    if not order.has_marked and not trials:
+                        order.has_demoted = trio.Event()
+                        await order.has_demoted.wait()
+                    for instance in order.shadows_due():
+                        order.asked(instance)
+                        nursery.start_soon(self._ask, instance)
+                    with trio.move_on_after(LOOK_S):
+                        await trials.bell.wait()
+        finally:
+            trials.close()
 
     async def _ask(self, instance: InstanceId) -> None:
         try:

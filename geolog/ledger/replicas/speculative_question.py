@@ -7,12 +7,14 @@ task, and no more cancel scopes than one with a time limit.
 When the timer fires, the process may have been busy itself, with the answer unread in its
 socket. So the question first lets the tasks run that receive answers, and looks again.
 
-Rules: PROTOCOL R17 and R18.
+A late question that waits only for members that were demoted meanwhile replaces its request at
+once, without cost to the budget.
+
+Rules: PROTOCOL R17, R18, R21 and R25.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import Generic, TypeVar, assert_never
 
 import attrs
@@ -20,17 +22,18 @@ import trio
 
 from geolog.ledger.nodes.bell import Bell
 from geolog.ledger.nodes.connection import (
-    NodeConnection,
     NodeRefusedError,
-    PendingQuestion,
 )
-from geolog.ledger.nodes.node_pool import LinkUse, NodeLink, NodePool
-from geolog.ledger.replicas.hedging import Hedging
+from geolog.ledger.nodes.node_pool import NodePool
+from geolog.ledger.replicas.hedging import ExtraReason, Hedging
+from geolog.ledger.replicas.left_trials import LeftTrials
 from geolog.ledger.replicas.observed_routes import FirstPause, ObservedRoutes
+from geolog.ledger.replicas.open_request import OpenRequest, Request
 from geolog.ledger.replicas.replica_order import ReplicaOrder, SilentMemberError
 from geolog.protocol.hedge_policy import PAUSE_S_MIN, HedgeMoment
+from geolog.protocol.ids import InstanceId
 from geolog.protocol.ledger_state import Member
-from geolog.protocol.messages import Message, Reason
+from geolog.protocol.messages import Reason
 from geolog.protocol.speculation import (
     AnswerWorth,
     AskStage,
@@ -39,6 +42,7 @@ from geolog.protocol.speculation import (
     Exhausted,
     Finish,
     GiveUpStage,
+    LeaveSpare,
     SetTimer,
     Speculation,
 )
@@ -59,134 +63,7 @@ class QuestionMeans:
     order: ReplicaOrder
     routes: ObservedRoutes
     hedging: Hedging
-
-
-@attrs.frozen
-class Request(Generic[A, T]):
-    """The question as it is put to any replica."""
-
-    make: Callable[[Member, int, int], Message]
-    """Builds the message for a member, from a request number and the most answers wanted."""
-    kind: type[A]
-    """The class of the answer."""
-    judge: Callable[[Member, A, bool], T | AnswerWorth]
-    """The result of a member's good answer, or the worth of another; True: it was hedged."""
-    use: LinkUse = LinkUse.READING
-    is_timed: bool = True
-    """Whether the delay of its answers is typical for the route."""
-
-
-class OpenRequest:
-    """The question as it was sent, or is about to be sent, to one replica."""
-
-    __slots__ = (
-        "_asking",
-        "_bell",
-        "_order",
-        "answers_max",
-        "asked_s",
-        "link",
-        "member",
-        "question",
-    )
-
-    def __init__(
-        self,
-        order: ReplicaOrder,
-        member: Member,
-        bell: Bell,
-        answers_max: int,
-        *,
-        link: NodeLink | None = None,
-    ) -> None:
-        self.member = member
-        self.link = link
-        """The link while it has no connection."""
-        self.question: PendingQuestion | None = None
-        self.answers_max = answers_max
-        self.asked_s = trio.current_time()
-        self._order = order
-        self._bell = bell
-        self._asking: AbstractContextManager[PendingQuestion] | None = None
-        order.asked(member.instance)
-
-    def __repr__(self) -> str:
-        return f"OpenRequest(at {self.member.node_id})"
-
-    @classmethod
-    def sent(
-        cls,
-        order: ReplicaOrder,
-        member: Member,
-        connection: NodeConnection,
-        make: Callable[[Member, int, int], Message],
-        *,
-        answers_max: int,
-    ) -> "OpenRequest":
-        """A request over a connection. ConnectionFailedError."""
-        request = cls(order, member, Bell(), answers_max)
-        request.send(connection, make)
-        return request
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether an answer was taken."""
-        return self.question is not None and self.question.taken_count > 0
-
-    @property
-    def has_answers(self) -> bool:
-        """Whether answers have come that were not taken."""
-        question = self.question
-        return question is not None and question.answers_count > question.taken_count
-
-    @property
-    def is_received(self) -> bool:
-        """Whether all its answers have come."""
-        return self.question is not None and self.question.is_received
-
-    def send(
-        self, connection: NodeConnection, make: Callable[[Member, int, int], Message]
-    ) -> None:
-        """Send it over the connection. ConnectionFailedError."""
-        member, answers_max = self.member, self.answers_max
-        asking = connection.asking(
-            lambda request: make(member, request, answers_max),
-            answers_max=answers_max,
-            bell=self._bell,
-        )
-        self.question = asking.__enter__()
-        self._asking, self.link = asking, None
-
-    def take(self, wanted: Request[A, T], *, is_hedged: bool = False) -> T | AnswerWorth | None:
-        """The result of the next answer, or its worth; None if none has come. GeologError."""
-        question = self.question
-        if question is None:
-            return None
-        is_first = not question.taken_count
-        answer = question.answer_nowait(wanted.kind)
-        if answer is None:
-            return None
-        if is_first and wanted.is_timed:
-            self._order.note_answered(
-                self.member.instance, question.first_answer_s - question.asked_s
-            )
-        return wanted.judge(self.member, answer, is_hedged)
-
-    def ring(self, bell: Bell) -> None:
-        """Ring this bell from now on."""
-        self._bell = bell
-        assert self.question is not None, "it was not sent"
-        self.question.bell = bell
-
-    def close(self, *, cancels: bool = True) -> None:
-        """End it: answers that still come are dropped. cancels: the node is told."""
-        self._order.ended(self.member.instance)
-        if self.link is not None:
-            self.link.forget(self._bell)
-        if self.question is not None:
-            self.question.is_to_be_cancelled = cancels
-        if self._asking is not None:
-            self._asking.__exit__(None, None, None)
+    left_trials: LeftTrials
 
 
 @attrs.frozen
@@ -214,13 +91,22 @@ class SpeculativeQuestion(Generic[A, T]):
         answers_max: int = 1,
         pause_s_min: float = PAUSE_S_MIN,
         under_way: OpenRequest | None = None,
+        tried: Member | None = None,
     ) -> None:
         """under_way: a request that was sent to the first member before.
 
+        tried: one of the other members, to be tried at the side of the first.
         answers_max: how many answers to request from the first member; one from the others.
         """
         self._means = means
         self._members = members
+        # The members in the order of stages, by their place in `members`.
+        self._places = list(range(len(members)))
+        self._has_spare = tried is not None
+        if tried is not None:
+            place = members.index(tried)
+            self._places.remove(place)
+            self._places.insert(1, place)
         self._request = request
         self._answers_max = answers_max
         self._pause_s_min = pause_s_min
@@ -234,7 +120,9 @@ class SpeculativeQuestion(Generic[A, T]):
             pause_s=self._pause_s,
             budget=self,
             is_error_patient=terms.is_error_patient,
+            has_spare=self._has_spare,
         )
+        self._waits_for: dict[InstanceId, None] = {}  # Late: it is told of their demotions.
         self._open: dict[int, OpenRequest] = {}
         self._good: T | None = None
         self._end: Given[T] | Exhausted | None = None
@@ -256,12 +144,15 @@ class SpeculativeQuestion(Generic[A, T]):
                 with trio.CancelScope(deadline=self._timer_s) as waiting:
                     await self._bell.wait()
                 self._take_answers()
+                self._hurry_if_replaceable()
                 if waiting.cancelled_caught and self._end is None:
                     await trio.lowlevel.checkpoint()
                     self._take_answers()
                     if self._end is None:
                         self._perform(self._core.on_timer(trio.current_time()))
         finally:
+            for instance in self._waits_for:
+                self._means.order.forget(instance, self._bell)
             if self._end is None:  # Cancelled: nobody waits for it any more.
                 for request in self._open.values():
                     request.close()
@@ -280,24 +171,72 @@ class SpeculativeQuestion(Generic[A, T]):
     def take(self, stage: int, now_s: float) -> bool:
         """Whether this late question may go to one more member; if so, it is paid for.
 
-        It is free once all members that were asked are demoted, and others are not: no reader
-        would ask them first any more, so it replaces their requests.
+        A replacement is free, and so is the one question that finds out whether a member hangs.
         """
-        member, order = self._members[stage], self._means.order
-        for request in self._open.values():
+        order, record = self._means.order, self._means.hedging.record
+        for request in self._relied_on():
             order.note_late(request.member.instance, request.asked_s)
-        is_replacement = all(
-            order.is_demoted(request.member.instance) for request in self._open.values()
-        ) and not all(order.is_demoted(one.instance) for one in self._members[stage:])
-        terms = self._means.hedging.policy.terms
-        return self._means.hedging.record.take(
-            stage,
-            now_s,
-            is_remote=self._means.routes.to(member).is_remote,
-            is_budgeted=terms.is_budgeted and not is_replacement,
+        is_replacement = self._is_replaceable()
+        if is_replacement:  # By one that is well.
+            left = self._places[stage:]
+            left.sort(key=lambda place: order.is_demoted(self._members[place].instance))
+            self._places[stage:] = left
+        is_remote = self._means.routes.to(self._member(stage)).is_remote
+        if is_replacement:
+            record.add(stage, ExtraReason.REPLACEMENT)
+            return True
+        is_budgeted = self._means.hedging.policy.terms.is_budgeted
+        if record.take(stage, now_s, is_remote=is_remote, is_budgeted=is_budgeted):
+            return True
+        if self._finds_out():
+            record.add(stage, ExtraReason.SILENT)
+            return True
+        self._wait_demoted()
+        return False
+
+    def _relied_on(self) -> list[OpenRequest]:
+        """The requests that are out, without the spare."""
+        return [
+            request
+            for stage, request in self._open.items()
+            if not (self._has_spare and stage == 1)
+        ]
+
+    def _is_replaceable(self) -> bool:
+        """Whether all members that were asked are demoted, and one that was not is well.
+
+        No reader would ask them first any more.
+        """
+        is_demoted = self._means.order.is_demoted
+        return all(is_demoted(one.member.instance) for one in self._relied_on()) and not all(
+            is_demoted(self._members[place].instance)
+            for place in self._places[self._core.asked_count :]
         )
 
+    def _hurry_if_replaceable(self) -> None:
+        """Go further at once if the members that were late have just been demoted."""
+        if self._waits_for and self._end is None and self._is_replaceable():
+            self._perform(self._core.on_hurry(trio.current_time()))
+
+    def _finds_out(self) -> bool:
+        order = self._means.order
+        return any(
+            order.take_free(one.member.instance, one.asked_s) for one in self._relied_on()
+        )
+
+    def _wait_demoted(self) -> None:
+        """Be told when a member that is waited for is demoted."""
+        for request in self._relied_on():
+            instance = request.member.instance
+            if instance not in self._waits_for:
+                self._waits_for[instance] = None
+                self._means.order.wait_demoted(instance, self._bell)
+
+    def _member(self, stage: int) -> Member:
+        return self._members[self._places[stage]]
+
     def _pause_s(self, stage: int, elapsed_s: float) -> float | None:
+        """The pause between the n-th request and the next; the spare does not count."""
         pause_s = self._first_pause_s() if stage == 1 else self._set_pause_s(stage, elapsed_s)
         if pause_s is not None:
             self._pause_before_s = pause_s = max(pause_s, self._pause_s_min)
@@ -316,7 +255,10 @@ class SpeculativeQuestion(Generic[A, T]):
         return known.pause_s
 
     def _set_pause_s(self, stage: int, elapsed_s: float) -> float | None:
-        routes = self._means.routes.all_to(self._members)
+        members = [self._members[place] for place in self._places]
+        if self._has_spare:
+            del members[1]
+        routes = self._means.routes.all_to(members)
         return self._means.hedging.policy.pause_s(
             HedgeMoment(routes, stage, elapsed_s, self._pause_before_s)
         )
@@ -335,10 +277,13 @@ class SpeculativeQuestion(Generic[A, T]):
                 case CancelStage(stage):
                     terms = self._means.hedging.policy.terms
                     self._open.pop(stage).close(cancels=terms.cancels_losers)
+                case LeaveSpare(stage):
+                    spare = self._open.pop(stage)
+                    self._means.left_trials.leave(spare, self._request)
                 case Finish(stage, is_hedged, overtaken):
                     self._finish(stage, overtaken, is_hedged=is_hedged)
-                case Exhausted():
-                    self._end = effect
+                case Exhausted(negatives):
+                    self._end = Exhausted(tuple(sorted(self._places[one] for one in negatives)))
                 case _:
                     assert_never(effect)
 
@@ -347,21 +292,20 @@ class SpeculativeQuestion(Generic[A, T]):
             self._under_way.ring(self._bell)
             self._open[0] = self._under_way
             return
-        member = self._members[stage]
+        member = self._member(stage)
+        if self._has_spare and stage == 1:
+            self._means.hedging.record.add(stage, ExtraReason.TRIAL)
         link = self._means.pool.link(member.instance, self._request.use)
         answers_max = 1 if stage else self._answers_max
         request = OpenRequest(self._means.order, member, self._bell, answers_max, link=link)
         self._open[stage] = request
+        if self._core.is_extra(stage):
+            self._wait_demoted()
         try:
-            self._send_if_connected(request, link)
+            request.send_if_connected(self._request.make)
         except GeologError as error:
             self._fail(stage, error)
             self._perform(self._core.on_answer(stage, AnswerWorth.ERROR, trio.current_time()))
-
-    def _send_if_connected(self, request: OpenRequest, link: NodeLink) -> None:
-        connection = link.connection_nowait(self._bell)
-        if connection is not None:
-            request.send(connection, self._request.make)
 
     def _fail(self, stage: int, error: GeologError) -> None:
         request = self._open.pop(stage)
@@ -404,8 +348,7 @@ class SpeculativeQuestion(Generic[A, T]):
 
     def _judged(self, stage: int, request: OpenRequest) -> T | AnswerWorth | None:
         """The result of an answer, or its worth; None if none has come. GeologError."""
-        if request.link is not None:
-            self._send_if_connected(request, request.link)
+        request.send_if_connected(self._request.make)
         return request.take(self._request, is_hedged=self._core.is_extra(stage))
 
 

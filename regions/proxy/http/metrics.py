@@ -192,7 +192,8 @@ class ProxyMetrics(Collector):
             "Speculative requests, by reason.",
             labels=["reason"],
         )
-        speculative.add_metric(["late"], sum(found.hedged_count.values()))
+        for reason, count in found.extra_count.items():
+            speculative.add_metric([reason], count)
         yield speculative
         demotions = CounterMetricFamily(
             "geolog_read_replica_demotions",

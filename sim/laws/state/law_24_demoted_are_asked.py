@@ -2,7 +2,7 @@
 
 The law looks at the observations of each process, and at what they would lead to: if nothing
 more is observed, then once a demotion and a trial have had their time, the replica comes first
-wherever it is the nearest.
+wherever it is the nearest, or is tried at the side of the first.
 """
 
 import copy
@@ -80,4 +80,5 @@ def _is_asked_again(instance: str, observed: _Observed, now_s: float) -> bool:
         return seed_order(members, ensemble, (0, 1), health, _HERE, rng)
 
     later_s = now_s + DEMOTED_S_MAX + TRIAL_S
-    return ranking.ranked(ensemble, (0, 2), draw, later_s).slots[0] == 0
+    ranked = ranking.ranked(ensemble, (0, 2), draw, later_s, may_try=True)
+    return 0 in (ranked.slots[0], ranked.tried)

@@ -72,7 +72,7 @@ async def test_a_reader_keeps_an_order_for_a_while_and_readers_differ(
     assert max(firsts.values()) < 2.5 * min(firsts.values())
 
 
-async def test_a_failed_replica_is_asked_last_until_one_read_tries_it(
+async def test_a_failed_replica_is_asked_last_until_one_read_tries_it_at_the_side_of_another(
     autojump_clock: MockClock,
 ) -> None:
     reader = order_of(local=Location("a", "2"))
@@ -80,17 +80,22 @@ async def test_a_failed_replica_is_asked_last_until_one_read_tries_it(
     reader.note_failed(failed)
     demoted = reader.of(FRAGMENT, SLOTS)
     await trio.sleep(DEMOTED_S_MIN)
-    unasked = reader.of(FRAGMENT, SLOTS)[0]
-    await trio.sleep(KEPT_S)
-    firsts = []
+    without_trial = reader.of(FRAGMENT, SLOTS)[0]
+    unasked = reader.with_trial(FRAGMENT, SLOTS)[1]
+    firsts, trials = [], []
     for _ in range(5):
-        firsts.append(reader.of(FRAGMENT, SLOTS)[0])
-        reader.asked(FRAGMENT.ensemble[firsts[-1]].instance)
+        await trio.sleep(KEPT_S / 2)
+        order, tried = reader.with_trial(FRAGMENT, SLOTS)
+        firsts.append(order[0])
+        trials.append(tried)
+        if tried is not None:
+            reader.asked(FRAGMENT.ensemble[tried].instance)
     reader.note_answered(failed, 0.01)
 
     assert demoted[-1] == 3
-    assert unasked == firsts[0] == 3, "one read tries it, once it is asked"
-    assert 3 not in firsts[1:], "the others wait for what becomes of it"
+    assert unasked is None, "the order of a reader that cannot try it is kept for a while"
+    assert [one for one in trials if one is not None] == [3], "one read tries it"
+    assert 3 not in (without_trial, *firsts), "no read relies on it"
     assert reader.of(FRAGMENT, SLOTS)[0] == 3
 
 

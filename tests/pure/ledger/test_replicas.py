@@ -6,12 +6,13 @@ import trio
 from trio.testing import MockClock
 
 from geolog.ledger.nodes.connection import NodeConnection
+from geolog.ledger.replicas.open_request import Request
 from geolog.ledger.replicas.replica_order import KEPT_MAX, SilentMemberError
 from geolog.ledger.replicas.replicas import (
     SOON_SHARE,
     Replicas,
 )
-from geolog.ledger.replicas.speculative_question import Given, Request
+from geolog.ledger.replicas.speculative_question import Given
 from geolog.protocol.hedge_policy import OFF
 from geolog.protocol.ids import EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment, Member

@@ -58,15 +58,17 @@ def order_of(ranking: ReplicaRanking, now_s: float, seed: int = 0) -> Ranked:
 def ask_first(
     ranking: ReplicaRanking, now_s: float, draw: Callable[[NodeHealth], list[int]]
 ) -> Ranked:
-    ranked = ranking.ranked(NODES, DISTANCES, draw, now_s)
+    ranked = ranking.ranked(NODES, DISTANCES, draw, now_s, may_try=True)
     ranking.asked(NODES[ranked.slots[0]], now_s)
+    if ranked.tried is not None:
+        ranking.asked(NODES[ranked.tried], now_s)
     return ranked
 
 
 def firsts(ranking: ReplicaRanking, now_s: float) -> set[int]:
     """The first replicas of many orders, none of which is a trial."""
     found = [order_of(ranking, now_s, seed) for seed in range(30)]
-    return {one.slots[0] for one in found if not one.is_trial}
+    return {one.slots[0] for one in found}
 
 
 # ---------------------------------------------------------------- a naive model
@@ -150,11 +152,12 @@ def test_whatever_happened_a_replica_is_asked_again(
                 ranking.note_answered(node, took_s, now_s)
         ask_first(ranking, now_s, drawing(seed))  # Nothing is heard of it again.
 
-    draw, asked = drawing(seed), set[int]()
+    draw, asked = drawing(seed), set[int | None]()
     end_s = now_s + DEMOTED_S_MAX + TRIAL_S
     while now_s < end_s:
         now_s += 0.2
-        asked.add(ask_first(ranking, now_s, draw).slots[0])
+        ranked = ask_first(ranking, now_s, draw)
+        asked |= {ranked.slots[0], ranked.tried}
     assert asked >= {0, 1}, "both of the closest"
 
 
@@ -173,7 +176,7 @@ def test_the_demoted_come_last_and_each_replica_once(
     is_last = [NODES[slot] in failed for slot in ranked.slots]
     assert sorted(ranked.slots) == [0, 1, 2, 3]
     assert is_last == sorted(is_last)
-    assert not ranked.is_trial
+    assert ranked.tried is None
 
 
 # ---------------------------------------------------------------- demotion and forgiveness
@@ -231,8 +234,8 @@ def test_on_probation_one_read_tries_a_replica_and_the_others_wait() -> None:
     silent = [ask_first(ranking, 1.0 + TRIAL_S, draw) for _ in range(10)]
 
     for ranked in (found, silent):
-        assert sorted(one.slots[0] for one in ranked if one.is_trial) == [0, 1]
-        assert {one.slots[0] for one in ranked if not one.is_trial} == {2}
+        assert sorted(one.tried for one in ranked if one.tried is not None) == [0, 1]
+        assert {one.slots[0] for one in ranked} == {2}, "a good one is asked in any case"
 
 
 def test_a_reader_that_does_not_ask_soon_leaves_the_trial_to_another() -> None:
@@ -240,11 +243,13 @@ def test_a_reader_that_does_not_ask_soon_leaves_the_trial_to_another() -> None:
     ranking.note_failed("n0", 0.0)
     ranking.note_failed("n1", 0.0)
     draw = drawing(0)
-    offered = [ranking.ranked(NODES, DISTANCES, draw, 1.0).is_trial for _ in range(5)]
-    again = [ask_first(ranking, 1.0 + OFFER_S, draw).is_trial for _ in range(5)]
+    offered = [
+        ranking.ranked(NODES, DISTANCES, draw, 1.0, may_try=True).tried for _ in range(5)
+    ]
+    again = [ask_first(ranking, 1.0 + OFFER_S, draw).tried for _ in range(5)]
 
-    assert sum(offered) == 2, "one of each replica"
-    assert sum(again) == 2
+    assert sorted(one for one in offered if one is not None) == [0, 1], "each replica once"
+    assert sorted(one for one in again if one is not None) == [0, 1]
 
 
 def test_a_replica_that_no_read_asks_is_due_for_a_shadow_request() -> None:
