@@ -25,7 +25,7 @@ busier and those that are read-only or draining come later. A step of latency is
 within a step share the reads at random, and one order in a while ignores handicaps, so that
 what is known of the slower ones stays fresh (see `ReplicaOrder`).
 
-Rules: PROTOCOL R20 and R21.
+Rules: PROTOCOL R20, R21 and R25.
 """
 
 import enum

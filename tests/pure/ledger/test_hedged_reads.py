@@ -6,9 +6,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from geolog.ledger.nodes.node_pool import LinkUse
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.ledger.replicas.hedging import ReadStatistics
+from geolog.ledger.replicas.shadow_requests import ShadowRequests
 from geolog.protocol.hedge_budget import WINDOW_S
 from geolog.protocol.hedge_policy import (
     OFF,
@@ -24,6 +26,7 @@ from geolog.protocol.messages import Cancel, HelloAnswer, Message, Read, Reason,
 from tests.pure.ledger.fake_nodes import LEDGER, FakeNodes, entry_of, open_fake_nodes
 from tests.pure.ledger.test_ledger_stream import striped
 from topology.errors import DataLostError
+from topology.replica_ranking import DEMOTED_S_MIN
 
 ENTRY_BYTES = entry_of(0).length_bytes
 SILENCE_S = 1000.0
@@ -518,3 +521,122 @@ async def test_a_silent_replica_that_was_well_is_not_asked_first_once_a_far_one_
         await region_read(nodes, reader, 11)
         assert reads_at(nodes, 0) == asked_count
         assert nodes.replicas.statistics().demotions_count["silent"] == 1
+
+
+def cut_off(nodes: FakeNodes, number: int) -> None:
+    """Silence a node, and let readers know."""
+    nodes.nodes[number].delay_s = SILENCE_S
+    nodes.replicas.note_failed(nodes.nodes[number].member)
+
+
+@pytest.mark.parametrize("hedge", ["auto", "off"])
+async def test_a_trial_of_a_silent_replica_costs_its_reader_nothing(
+    hedge: str, autojump_clock: MockClock
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(1)
+        reader = a_reader(nodes, hedge)
+        cut_off(nodes, 0)
+        nodes.nursery.start_soon(ShadowRequests(nodes.replicas).run)
+        for _ in range(200):
+            started_s = trio.current_time()
+            assert (await region_read(nodes, reader)) == "far"
+            assert trio.current_time() == started_s
+            await trio.sleep(0.1)
+
+        assert 2 <= statistics(nodes).extra_count["trial"] <= 5
+
+
+async def test_one_good_answer_to_a_trial_forgives_although_another_was_first(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(1)
+        reader = a_reader(nodes)
+        nodes.replicas.note_failed(nodes.nodes[0].member)
+        nodes.nodes[0].delay_s = 0.005
+        nodes.nursery.start_soon(ShadowRequests(nodes.replicas).run)
+        await trio.sleep(DEMOTED_S_MIN)
+
+        assert await region_read(nodes, reader) == "far"
+        await trio.sleep(0.01)
+        assert not nodes.replicas.order.has_marked
+        assert await region_read(nodes, reader) == "near"
+        assert not nodes.replicas.left_trials
+        await assert_nothing_waits(nodes)
+
+
+async def test_a_trial_that_lacks_the_entry_does_not_speak_for_the_others(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(1, at=(1, 2))
+        nodes.replicas.note_failed(nodes.nodes[0].member)
+        for node in nodes.nodes[1:]:
+            node.delay_s = 0.005
+        await trio.sleep(DEMOTED_S_MIN)
+
+        assert await region_read(nodes, a_reader(nodes)) == "far"
+        assert statistics(nodes).extra_count["trial"] == 1
+
+
+async def test_a_log_that_closes_drops_the_trials_that_were_left(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(1)
+        cut_off(nodes, 0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ShadowRequests(nodes.replicas).run)
+            await trio.sleep(DEMOTED_S_MIN)
+            await region_read(nodes, a_reader(nodes))
+            assert nodes.replicas.left_trials
+            nursery.cancel_scope.cancel()
+
+        assert not nodes.replicas.left_trials
+        await assert_nothing_waits(nodes)
+
+
+async def test_a_demotion_lets_all_questions_that_wait_go_further_at_once_and_free(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes() as nodes:
+        nodes.store(1)
+        reader, ended_s = a_reader(nodes), list[float]()
+        nodes.nodes[0].delay_s = 0.001
+        for _ in range(10):
+            await region_read(nodes, reader)
+        nodes.nodes[0].delay_s = SILENCE_S
+        for _ in range(2 * WINDOW_S):  # No budget is left.
+            nodes.replicas._means.hedging.record.take(  # noqa: SLF001 - uses the budget up.
+                1, trio.current_time(), is_remote=False, is_budgeted=True
+            )
+        started_s = trio.current_time()
+
+        async def read() -> None:
+            await region_read(nodes, reader)
+            ended_s.append(trio.current_time() - started_s)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(30):
+                nursery.start_soon(read)
+
+        extra = statistics(nodes).extra_count
+        assert extra["silent"] == 1, "one question finds out that the replica hangs"
+        assert extra["replacement"] >= 29
+        assert max(ended_s) == pytest.approx(0.03), "the others would ask again after 70 ms"
+
+
+async def test_reads_go_on_over_a_connection_to_another_region_that_is_up_already(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_fake_nodes(count=4) as nodes:
+        nodes.store(1)
+        await region_read(nodes, a_reader(nodes))
+        await trio.sleep(0.1)
+        connected = [
+            nodes.pool.is_connected(node.instance, LinkUse.READING) for node in nodes.nodes
+        ]
+
+        assert connected[0]
+        assert sum(connected[1:]) == 1, "to the best of the other regions"

@@ -15,6 +15,7 @@ from geolog.protocol.speculation import (
     Exhausted,
     Finish,
     GiveUpStage,
+    LeaveSpare,
     SetTimer,
     Speculation,
 )
@@ -41,6 +42,7 @@ def question(
     pauses: tuple[float | None, ...] = (2, 4, 8, 16),
     extra_count: int = 1000,
     is_error_patient: bool = False,
+    has_spare: bool = False,
 ) -> Speculation:
     return Speculation(
         stages_count,
@@ -48,6 +50,7 @@ def question(
         is_error_patient=is_error_patient,
         pause_s=lambda stage, _elapsed_s: pauses[stage - 1],
         budget=Budget(extra_count),
+        has_spare=has_spare,
     )
 
 
@@ -171,6 +174,93 @@ def test_a_patient_policy_waits_for_others_that_are_out_before_it_follows_an_err
     ]
 
 
+def test_a_spare_goes_out_with_the_first_and_is_left_when_that_answers() -> None:
+    core = question(has_spare=True, extra_count=0)
+
+    assert core.begin(0.0) == [
+        SetTimer(2.0),
+        AskStage(0, is_extra=False),
+        AskStage(1, is_extra=True),
+    ]
+    assert core.on_answer(0, AnswerWorth.GOOD, 1.0) == [
+        Finish(0, is_hedged=False, overtaken=()),
+        LeaveSpare(1),
+    ]
+
+
+def test_a_spare_that_answers_first_overtakes_nobody() -> None:
+    core = question(has_spare=True)
+    core.begin(0.0)
+
+    assert core.on_answer(1, AnswerWorth.GOOD, 1.0) == [
+        Finish(1, is_hedged=True, overtaken=()),
+        CancelStage(0),
+    ]
+
+
+@pytest.mark.parametrize("worth", [one for one in AnswerWorth if one is not AnswerWorth.GOOD])
+def test_a_spare_that_is_no_use_changes_nothing_for_the_others(worth: AnswerWorth) -> None:
+    core = question(has_spare=True)
+    core.begin(0.0)
+
+    assert without_timers(core.on_answer(1, worth, 1.0)) == []
+    assert core.on_timer(2.0) == [SetTimer(LIMIT_S), AskStage(2, is_extra=True)]
+    assert core.on_answer(2, AnswerWorth.GOOD, 3.0) == [
+        Finish(2, is_hedged=True, overtaken=(0,)),
+        CancelStage(0),
+    ]
+
+
+@pytest.mark.parametrize("worth", [AnswerWorth.ERROR, AnswerWorth.BUSY])
+def test_nothing_relies_on_a_spare(worth: AnswerWorth) -> None:
+    core = question(has_spare=True, is_error_patient=True)
+    core.begin(0.0)
+
+    assert without_timers(core.on_answer(0, worth, 1.0)) == [AskStage(2, is_extra=False)]
+
+
+def test_a_spare_is_not_overtaken_by_later_stages() -> None:
+    core = question(has_spare=True)
+    core.begin(0.0)
+    core.on_timer(2.0)
+
+    assert core.on_answer(2, AnswerWorth.GOOD, 3.0) == [
+        Finish(2, is_hedged=True, overtaken=(0,)),
+        CancelStage(0),
+        LeaveSpare(1),
+    ]
+
+
+def test_a_spare_that_lacks_the_entry_counts_once_all_others_do_too() -> None:
+    core = question(has_spare=True)
+    core.begin(0.0)
+    core.on_answer(1, AnswerWorth.NEGATIVE, 1.0)
+    core.on_answer(0, AnswerWorth.NEGATIVE, 1.0)
+
+    assert core.on_answer(2, AnswerWorth.NEGATIVE, 1.0) == [Exhausted((0, 1, 2))]
+
+
+def test_a_question_in_a_hurry_goes_further_before_its_pause_is_over() -> None:
+    core = question()
+    core.begin(0.0)
+
+    assert core.on_hurry(0.5) == [SetTimer(4.5), AskStage(1, is_extra=True)]
+
+
+def test_a_hurry_without_budget_waits_again() -> None:
+    core = question(extra_count=0)
+    core.begin(0.0)
+
+    assert core.on_hurry(0.5) == [SetTimer(4.5)]
+
+
+def test_a_policy_that_never_asks_again_knows_no_hurry() -> None:
+    core = question(pauses=(None, None))
+    core.begin(0.0)
+
+    assert core.on_hurry(0.5) == []
+
+
 # Against the naive model.
 
 
@@ -182,6 +272,7 @@ class Script:
     pauses: list[int | None]
     extra_count: int
     is_error_patient: bool
+    has_spare: bool
 
 
 OUTCOMES = st.sampled_from(list(AnswerWorth))
@@ -194,6 +285,7 @@ SCRIPTS = st.integers(1, 5).flatmap(
         pauses=st.lists(st.none() | st.integers(1, 30), min_size=count, max_size=count),
         extra_count=st.integers(0, 3),
         is_error_patient=st.booleans(),
+        has_spare=st.booleans() if count > 1 else st.just(False),  # noqa: FBT003
     )
 )
 
@@ -215,6 +307,7 @@ def run_core(script: Script) -> Told:
         is_error_patient=script.is_error_patient,
         pause_s=lambda stage, _elapsed_s: script.pauses[stage - 1],
         budget=Budget(script.extra_count),
+        has_spare=script.has_spare,
     )
     due: list[tuple[float, int]] = []
     out: set[int] = set()
@@ -236,7 +329,7 @@ def run_core(script: Script) -> Told:
                     timer_s, timers = at_s, timers + 1
                 case GiveUpStage(stage):
                     out.remove(stage)
-                case CancelStage(stage):
+                case CancelStage(stage) | LeaveSpare(stage):
                     out.remove(stage)
                 case Finish(stage):
                     assert stage in out
@@ -244,8 +337,9 @@ def run_core(script: Script) -> Told:
                     told.end = (now_s, (stage, effect.is_hedged, effect.overtaken))
                     told_effects, out_before = effects[1:], set(out)
                     assert told_effects == [
-                        CancelStage(one) for one in sorted(out_before - {stage})
-                    ], "all others are cancelled"
+                        LeaveSpare(one) if script.has_spare and one == 1 else CancelStage(one)
+                        for one in sorted(out_before - {stage})
+                    ], "all others are cancelled, but for the spare"
                     assert core.is_over
                     return told
                 case Exhausted(negatives):
@@ -255,7 +349,9 @@ def run_core(script: Script) -> Told:
                     return told
         due = [(at_s, stage) for at_s, stage in due if stage in out]
         at_s, stage = min(due, default=(math.inf, -1))
+        spares = {1} if script.has_spare else set[int]()
         assert out, "a question that is not over is out somewhere"
+        assert out - spares or len(told.sent) == len(script.answers), "nothing relies on it"
         now_s = min(at_s, timer_s)
         assert now_s < math.inf
         if at_s <= timer_s:
@@ -274,13 +370,16 @@ def run_naive(script: Script) -> Told:
     told = Told()
     ended: dict[int, AnswerWorth | None] = {}
     tokens = script.extra_count
+    spares = {1} if script.has_spare else set[int]()
     wait: float | None = None
     due_s = math.inf
 
     def send(now_s: float, *, is_extra: bool) -> None:
         nonlocal wait, due_s
         told.sent.append((now_s, is_extra))
-        wait = script.pauses[len(told.sent) - 1]
+        if script.has_spare and now_s == 0.0 and len(told.sent) == 1:
+            told.sent.append((now_s, True))
+        wait = script.pauses[len(told.sent) - script.has_spare - 1]
         is_last = len(told.sent) == len(script.answers)
         due_s = math.inf if wait is None or is_last else now_s + wait
 
@@ -302,7 +401,9 @@ def run_naive(script: Script) -> Told:
                 outcome: AnswerWorth | None = answer[1]
                 if outcome is AnswerWorth.GOOD:
                     out = [one for one in range(len(told.sent)) if one not in ended]
-                    overtaken = tuple(one for one in out if one < stage)
+                    overtaken = tuple(one for one in out if one < stage and one not in spares)
+                    if stage in spares:
+                        overtaken = ()
                     told.end = (now, (stage, told.sent[stage][1], overtaken))
                     return told
                 failed = [stage]
@@ -326,9 +427,10 @@ def run_naive(script: Script) -> Told:
                     continue
             ended.update(dict.fromkeys(failed, outcome))
             others_out = len(ended) < len(told.sent)
+            is_relied_on = bool({*range(len(told.sent))} - ended.keys() - spares)
             is_patient = script.is_error_patient or outcome is AnswerWorth.BUSY
             if len(told.sent) < len(script.answers):
-                if not (is_patient and others_out):
+                if not (is_patient and is_relied_on) and not spares >= set(failed):
                     send(now, is_extra=False)
             elif not others_out:
                 absent = [one for one, end in ended.items() if end is AnswerWorth.NEGATIVE]
