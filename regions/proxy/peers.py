@@ -1,60 +1,31 @@
 """Watching the other proxies of the cluster, to learn of a death before metadata does.
 
-`PeerEvidence` judges; this shell keeps one connection to each proxy that is listed, and pings
-it. A proxy that drains says so on the connection, and is not suspected.
+One `PeerWatch` for each proxy that is listed keeps a connection to it. A proxy that drains says
+so there, and is not suspected.
 
 Rules: PROTOCOL S26.
 """
 
 import logging
-from contextlib import suppress
 from functools import partial
 
 import attrs
 import trio
 
-from geolog.background import open_background
 from geolog.metadata.proxies import ProxyRecord, list_live_proxies
 from geolog.metadata.seam import Metadata
-from geolog.transport.message_socket import (
-    MessageSocket,
-    MessageTransport,
-    SocketClosedError,
-)
+from geolog.protocol.peer_evidence import BEAT_S, PeerEvidence
+from geolog.transport.message_socket import MessageTransport
+from geolog.transport.peer_watch import PeerWatch
 from geolog.wire.limits import FRAME_BYTES_MAX
 from geolog.wire.session.batches import SUBPROTOCOL_BATCHES, decode_from_proxy, messages_of
 from geolog.wire.session.channel_messages import SessionGoaway
 from geolog.wire.session.paths import SESSION_PATH
-from regions.proxy.protocol.peer_evidence import BEAT_S, PeerEvidence
 from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
 
-_RECONNECT_S = 0.1
-"""Pause after a connection that was refused or broken."""
-_LEFT_S = 1.0
-"""Pause after a farewell; by then the proxy is listed no more, or a new one is."""
 _RETRY_S = 0.5
-
-
-@attrs.define(eq=False)
-class _Peer:
-    """One other proxy, and the task that watches it."""
-
-    record: ProxyRecord
-    evidence: PeerEvidence = attrs.field(factory=PeerEvidence)
-    watch: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    connection: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-
-    def note(self, evidence: PeerEvidence) -> None:
-        """Take the evidence on; log a suspicion that begins or ends."""
-        before, self.evidence = self.evidence, evidence
-        if evidence.is_suspected and not before.is_suspected:
-            _log.warning(
-                "%s: does not answer; its partitions may be taken early", self.record.owner
-            )
-        if before.is_suspected and not evidence.is_suspected:
-            _log.warning("%s: answers again", self.record.owner)
 
 
 class Peers:
@@ -76,7 +47,9 @@ class Peers:
     @property
     def suspected(self) -> list[str]:
         """The proxies that are taken for dead, by their names in owner records."""
-        return [owner for owner, peer in self._peers.items() if peer.evidence.is_suspected]
+        return [
+            owner for owner, peer in self._peers.items() if peer.watch.evidence.is_suspected
+        ]
 
     async def run(self) -> None:
         """Watch all proxies that are listed; never returns."""
@@ -101,57 +74,59 @@ class Peers:
         records = {one.owner: one for one in listed if one.owner != self._here}
         for owner, peer in list(self._peers.items()):
             if owner not in records or records[owner].address != peer.record.address:
-                peer.watch.cancel(reason="not listed any more")
+                peer.scope.cancel(reason="not listed any more")
                 del self._peers[owner]
         for owner, record in records.items():
             if owner not in self._peers:
-                peer = self._peers[owner] = _Peer(record)
-                nursery.start_soon(self._watch, peer, name=f"watch of {owner}")
+                peer = self._peers[owner] = _Peer(record, self._watch_of(record))
+                nursery.start_soon(peer.run, name=f"watch of {owner}")
+
+    def _watch_of(self, record: ProxyRecord) -> PeerWatch:
+        return PeerWatch(
+            messages=self._messages,
+            address=record.address,
+            path=SESSION_PATH,
+            subprotocol=SUBPROTOCOL_BATCHES,
+            message_bytes_max=FRAME_BYTES_MAX,
+            on_change=partial(self._note, record.owner),
+            is_farewell=_is_goaway,
+        )
 
     async def _beat(self) -> None:
         while True:
             await trio.sleep(BEAT_S)
             for peer in self._peers.values():
-                peer.note(peer.evidence.on_beat())
-                if peer.evidence.is_connection_stale:
-                    peer.connection.cancel(reason="no answer")
+                peer.watch.beat()
 
-    async def _watch(self, peer: _Peer) -> None:
-        with peer.watch:
-            while True:
-                with trio.CancelScope() as peer.connection:
-                    await trio.sleep(await self._listen(peer))
+    def _note(self, owner: str, before: PeerEvidence, after: PeerEvidence) -> None:
+        """Log a suspicion that begins or ends."""
+        if after.is_suspected and not before.is_suspected:
+            _log.warning("%s: does not answer; its partitions may be taken early", owner)
+        if before.is_suspected and not after.is_suspected:
+            _log.warning("%s: answers again", owner)
 
-    async def _listen(self, peer: _Peer) -> float:
-        """Stay connected as long as possible; return how long to pause then."""
-        try:
-            async with self._messages.open(
-                peer.record.address,
-                SESSION_PATH,
-                subprotocols=(SUBPROTOCOL_BATCHES,),
-                message_bytes_max=FRAME_BYTES_MAX,
-            ) as socket:
-                peer.note(peer.evidence.on_answer())
-                await self._wait_farewell(peer, socket)
-        except GeologError:
-            peer.note(peer.evidence.on_break())
-            return BEAT_S if peer.evidence.is_suspected else _RECONNECT_S
-        peer.note(PeerEvidence())
-        return _LEFT_S
 
-    async def _wait_farewell(self, peer: _Peer, socket: MessageSocket) -> None:
-        async with open_background() as nursery:
-            nursery.start_soon(partial(self._ping, peer, socket))
-            while True:
-                message = await socket.receive()
-                for one in messages_of(message) if isinstance(message, bytes) else ():
-                    if isinstance(decode_from_proxy(one), SessionGoaway):
-                        return
+@attrs.define(eq=False)
+class _Peer:
+    """One other proxy, and the task that watches it."""
 
-    async def _ping(self, peer: _Peer, socket: MessageSocket) -> None:
-        with suppress(SocketClosedError):  # The task that receives meets it, too.
-            while True:
-                next_s = trio.current_time() + BEAT_S
-                await socket.ping()
-                peer.note(peer.evidence.on_answer())
-                await trio.sleep_until(next_s)
+    record: ProxyRecord
+    watch: PeerWatch
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether it is taken for dead."""
+        return self.watch.evidence.is_suspected
+
+    async def run(self) -> None:
+        """Watch it until `scope` is cancelled."""
+        with self.scope:
+            await self.watch.run()
+
+
+def _is_goaway(message: str | bytes) -> bool:
+    """Whether the proxy says that it drains."""
+    return isinstance(message, bytes) and any(
+        isinstance(decode_from_proxy(one), SessionGoaway) for one in messages_of(message)
+    )

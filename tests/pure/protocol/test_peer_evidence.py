@@ -5,7 +5,7 @@ import enum
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regions.proxy.protocol.peer_evidence import (
+from geolog.protocol.peer_evidence import (
     BREAKS_MIN,
     SILENT_BEATS_MIN,
     PeerEvidence,

@@ -1,7 +1,7 @@
-"""Judges from connections and heartbeats whether another proxy is dead.
+"""Judges from connections and heartbeats whether another server of the same kind is dead.
 
-Theory of operation. Each proxy keeps a connection to every other one, and asks for a sign of
-life at every beat. Connections that are refused, or end without a farewell, are strong
+Theory of operation. Each write proxy, and each member of a relay group, keeps a connection to
+every other one, and asks for a sign of life at every beat. Connections that are refused, or end without a farewell, are strong
 evidence: the kernel of a living host says that nothing listens there. `BREAKS_MIN` of them in a
 row are enough. Silence is weaker: the other process, its host or the network may only be slow.
 It takes `SILENT_BEATS_MIN` beats in a row without an answer. Any answer refutes all of it.
@@ -9,7 +9,7 @@ It takes `SILENT_BEATS_MIN` beats in a row without an answer. Any answer refutes
 Silence is counted in beats of the watcher, not in seconds. So a watcher that was paused itself
 has missed one beat, not all that passed meanwhile, and suspects no one.
 
-A suspicion is a guess. Only early takeovers use it; epoch and fence keep them safe.
+A suspicion is a guess. Only early takeovers use it; epochs and fences keep them safe.
 
 Rules: PROTOCOL S26.
 """
@@ -28,7 +28,7 @@ SILENT_BEATS_MIN = 7
 
 @attrs.frozen
 class PeerEvidence:
-    """What speaks for the death of one proxy. Each event returns the successor."""
+    """What speaks for the death of one server. Each event returns the successor."""
 
     breaks_count: int = 0
     silent_beats_count: int = 0
@@ -37,7 +37,7 @@ class PeerEvidence:
 
     @property
     def is_suspected(self) -> bool:
-        """Whether the proxy is taken for dead."""
+        """Whether the server is taken for dead."""
         return self.breaks_count >= BREAKS_MIN or self.silent_beats_count >= SILENT_BEATS_MIN
 
     @property
@@ -47,7 +47,7 @@ class PeerEvidence:
         return count > 0 and count % SILENT_BEATS_MIN == 0
 
     def on_answer(self) -> "PeerEvidence":
-        """The proxy accepted a connection, or answered a heartbeat."""
+        """The server accepted a connection, or answered a heartbeat."""
         return PeerEvidence(has_answered=True)
 
     def on_break(self) -> "PeerEvidence":
