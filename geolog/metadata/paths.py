@@ -101,6 +101,26 @@ class ClusterPaths:
         return f"{self.proxies_live}/{proxy_id}"
 
     @property
+    def relays(self) -> str:
+        """Parent of the relay groups, by region."""
+        return f"{self.root}/relays"
+
+    def relay_view(self, region: str) -> str:
+        """The record of the coordinator of one region's relay group."""
+        return f"{self._relay_group(region)}/view"
+
+    def relay_members(self, region: str) -> str:
+        """Parent of the members of one region's relay group that are up; ephemeral."""
+        return f"{self._relay_group(region)}/members"
+
+    def _relay_group(self, region: str) -> str:
+        if not _NODE_ID.fullmatch(region):
+            raise InvalidArgumentError(
+                f"{region!r} is not a valid region: use 1 to 255 letters, digits, '._:[]-'"
+            )
+        return f"{self.relays}/{region}"
+
+    @property
     def placement_switches(self) -> str:
         """Current restrictions that operators put on placement."""
         return f"{self.root}/placement"

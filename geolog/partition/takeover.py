@@ -124,10 +124,10 @@ class Takeover:
         return run.core.state
 
     async def close_open_ledger(self, name: PartitionName) -> None:
-        """Close the ledger that may be open, and so fence its writer."""
+        """Close the ledger that may be open, to fence its writer before all is deleted."""
         listed = await self.partitions.segments.last(name)
         if listed is not None and not listed.record.is_completed:
-            await self._close(listed.record.ledger)
+            await self._close(listed.record.ledger, is_kept=False)
 
     async def _follow(self, run: _Run, effects: Sequence[Effect]) -> None:
         """Perform these, concurrently if they are several, and all that follows from them."""
@@ -185,7 +185,7 @@ class Takeover:
             case _:
                 assert_never(step)
 
-    async def _close(self, ledger: LedgerId) -> EntryId:
+    async def _close(self, ledger: LedgerId, *, is_kept: bool = True) -> EntryId:
         closed = await recover_ledger(
             ledger,
             ledgers=self.ledgers,
@@ -193,6 +193,7 @@ class Takeover:
             rng=self.rng,
             config=self.recovery,
             progress=self.progress,
+            is_kept=is_kept,
         )
         assert closed.last_entry is not None
         return closed.last_entry

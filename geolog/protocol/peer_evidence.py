@@ -1,10 +1,11 @@
 """Judges from connections and heartbeats whether another server of the same kind is dead.
 
 Theory of operation. Each write proxy, and each member of a relay group, keeps a connection to
-every other one, and asks for a sign of life at every beat. Connections that are refused, or end without a farewell, are strong
-evidence: the kernel of a living host says that nothing listens there. `BREAKS_MIN` of them in a
-row are enough. Silence is weaker: the other process, its host or the network may only be slow.
-It takes `SILENT_BEATS_MIN` beats in a row without an answer. Any answer refutes all of it.
+every other one, and asks for a sign of life at every beat. Connections that are refused, or end
+without a farewell, are strong evidence: the kernel of a living host says that nothing listens
+there. `BREAKS_MIN` of them in a row are enough. Silence is weaker: the other process, its host
+or the network may only be slow. It takes `SILENT_BEATS_MIN` beats in a row without an answer.
+Any answer refutes all of it.
 
 Silence is counted in beats of the watcher, not in seconds. So a watcher that was paused itself
 has missed one beat, not all that passed meanwhile, and suspects no one.
@@ -38,7 +39,12 @@ class PeerEvidence:
     @property
     def is_suspected(self) -> bool:
         """Whether the server is taken for dead."""
-        return self.breaks_count >= BREAKS_MIN or self.silent_beats_count >= SILENT_BEATS_MIN
+        return self.is_refused or self.silent_beats_count >= SILENT_BEATS_MIN
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its host says that nothing listens there."""
+        return self.breaks_count >= BREAKS_MIN
 
     @property
     def is_connection_stale(self) -> bool:

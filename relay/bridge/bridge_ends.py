@@ -71,26 +71,30 @@ class BridgeEnds:
     now_us: Callable[[], int]
     config: BridgeConfig = attrs.field(factory=BridgeConfig)
     feeds: HomeFeeds | None = None
-    """The region's relayed streams, if something else keeps them; else `serve` does."""
+    """The region's relayed streams, if something else keeps them; else `run` does."""
     member: str = ""
     """The name of this member in its group."""
     standby: Callable[[], str | None] = lambda: None
     """The member that would go on, as far as this one knows."""
     reports: RelayReports = attrs.field(init=False)
-    """Of the streams of this region; set by `serve`."""
+    """Of the streams of this region; set by `run`."""
     inlet: MulticastInlet = attrs.field(init=False)
-    """Takes the multicast of owners; set by `serve`."""
+    """Takes the multicast of owners; set by `run`."""
     served: list[HomeBridge] = attrs.field(factory=list, init=False)
     """Bridges to targets that are open now."""
     failures: list[str] = attrs.field(factory=list, init=False)
     """Why bridges ended, the last few."""
+    bugs_count: int = attrs.field(default=0, init=False)
+    """Bridges that an error other than geolog's own has ended."""
     _gate: BridgeGate = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._gate = BridgeGate(self.log.cluster, self.region, self.relay_epoch)
 
-    async def serve(self, listener: Listener) -> None:
-        """Serve bridges of targets; never returns."""
+    async def run(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Keep what `handle` needs, which is there once this has started; never returns."""
         async with trio.open_nursery() as nursery:
             if self.feeds is None:
                 self.feeds = HomeFeeds(
@@ -109,6 +113,12 @@ class BridgeEnds:
             )
             self.inlet = MulticastInlet(self.feeds)
             nursery.start_soon(self.reports.run)
+            task_status.started()
+
+    async def serve(self, listener: Listener) -> None:
+        """Serve bridges of targets, and all that this needs; never returns."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.run)
             while True:
                 nursery.start_soon(self._serve_one, await listener.accept())
 
@@ -154,21 +164,27 @@ class BridgeEnds:
             farewell = self._note(bridge, errors)
         except* trio.TooSlowError:
             farewell = BridgeRefused(Code.TIMED_OUT, "no hello came in time")
+        except* Exception as errors:  # noqa: BLE001 - noted, and told to the target.
+            self._note_bug(bridge, errors)
+            farewell = BridgeRefused(Code.INTERNAL, "the home's relay met a bug")
         finally:
             self.served.remove(bridge)
         if farewell is not None:
             await _refuse(socket, farewell)
 
     def _note(self, bridge: object, errors: ExceptionGroup[GeologError]) -> BridgeRefused:
-        error: BaseException = errors
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        assert isinstance(error, GeologError)
-        _log.warning("%s: ended (%s)", bridge, error)
-        self._remember(str(error))
+        error = _first_of(errors)
+        self._remember(f"{bridge} ended: {error}")
         return BridgeRefused(error.code, str(error))
 
+    def _note_bug(self, bridge: object, errors: ExceptionGroup[Exception]) -> None:
+        self.bugs_count += 1
+        _log.error("%s: met a bug; it ends, the relay goes on", bridge, exc_info=errors)
+
     def _remember(self, failure: str) -> None:
+        """Keep a failure, and log it unless it only repeats the last one."""
+        if self.failures[-1:] != [failure]:
+            _log.warning("%s", failure)
         self.failures.append(failure)
         del self.failures[:-16]
 
@@ -193,7 +209,16 @@ class BridgeEnds:
                 self._note(f"bridge {self.region}<-{home}", errors)
             except* trio.TooSlowError:
                 self._remember(f"{home} did not answer a hello in time")
+            except* Exception as errors:  # noqa: BLE001 - one bridge must not end the others.
+                self._note_bug(f"bridge {self.region}<-{home}", errors)
             await trio.sleep(self.config.redial_s)
+
+
+def _first_of(errors: BaseException) -> GeologError:
+    while isinstance(errors, BaseExceptionGroup):
+        errors = errors.exceptions[0]
+    assert isinstance(errors, GeologError)
+    return errors
 
 
 async def _refuse(socket: MessageSocket, refusal: BridgeRefused) -> None:

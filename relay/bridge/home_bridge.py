@@ -10,6 +10,7 @@ Rules: PROTOCOL B3, B8 and B9.
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
@@ -173,6 +174,16 @@ class HomeBridge:
         self._target = hello.region
         self._link.on_window(hello.window_bytes)
         return True
+
+    async def leave(self) -> None:
+        """Say that this side leaves in good order, and close; the target asks the successor.
+
+        Nobody waits for the answers to entries under way: the successor asks for the watermark
+        in any case.
+        """
+        with suppress(SocketClosedError):
+            await self._socket.send(encode_bridge(BridgeLeaving()))
+            await self._socket.close(CLOSE_NORMAL, "the coordinator leaves")
 
     def progress(self) -> list[ChannelProgress]:
         """How far each partition has come."""

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from geolog.background import open_background
 from geolog.client.log import Log
 from geolog.client.reading.read_range import Begin
 from geolog.protocol.ids import SegmentEntry
@@ -163,7 +164,7 @@ class HomeFeed:
             return await self._follow(log)
 
     async def _follow(self, log: HomeLog) -> bool:
-        async with trio.open_nursery() as nursery:
+        async with open_background() as nursery:
             nursery.start_soon(self._ask_when_idle)
             while entries := await log.next_entries():
                 self.failure = None
@@ -171,7 +172,6 @@ class HomeFeed:
                 for entry in entries:
                     self._take_read(entry)
                 self._tell()
-            nursery.cancel_scope.cancel(reason="the stream is sealed")
         return True
 
     async def _ask_when_idle(self) -> None:

@@ -61,7 +61,8 @@ def checkout() -> Place:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A demo cluster without WAN latency."""
-    with running_demo(tmp_path_factory.mktemp("demo"), "--wan", "none") as place:
+    options = ("--wan", "none", "--relays-per-region", "1")
+    with running_demo(tmp_path_factory.mktemp("demo"), *options) as place:
         yield place
 
 

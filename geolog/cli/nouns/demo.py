@@ -78,6 +78,14 @@ class Demo(Noun):
     help="Write proxies in each region.",
 )
 @click.option(
+    "--relays-per-region",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Relays in each region, for streams that other regions mirror.",
+)
+@click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
@@ -115,6 +123,7 @@ def command(
     regions: str,
     nodes_per_region: int,
     proxies_per_region: int,
+    relays_per_region: int,
     data_dir: Path | None,
     keep: bool,
     base_port: int | None,
@@ -126,7 +135,7 @@ def command(
     """Run a multi-region cluster on this machine: write, lose a region, read everything back.
 
     The commands below control a running demo from another terminal. TARGET is a region, a
-    server, zookeeper, storage, wan or all.
+    server, zookeeper, storage, relay, proxy, wan or all.
     """
     if ctx.invoked_subcommand is not None:
         ctx.obj.flags |= {"demo.data_dir": str(data_dir)} if data_dir else {}
@@ -142,6 +151,7 @@ def command(
         regions=names,
         nodes_per_region=nodes_per_region,
         proxies_per_region=proxies_per_region,
+        relays_per_region=relays_per_region,
     )
     options = DemoOptions(
         shape=attrs.evolve(shape, wan=_wan(wan, shape.regions)),

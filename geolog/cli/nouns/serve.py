@@ -26,6 +26,7 @@ from geolog.cli.invocation import (
 from geolog.cli.settings.sources import (
     PARENT_PIPE_VARIABLE,
     PROXY,
+    RELAY,
     STORAGE,
     ZOOKEEPER,
     Role,
@@ -107,6 +108,7 @@ _DERIVED_DEFAULTS = {
     "http_advertise": "the HTTP address",
     "node_id": "the advertised address",
     "proxy_id": "the advertised address",
+    "relay_id": "the advertised address",
 }
 
 _METAVARS = {
@@ -318,6 +320,67 @@ def proxy() -> None:
             await trio.sleep_forever()
 
     _run(Service("proxy", serve))
+
+
+@command.command(
+    cls=verb_with_settings(RELAY),
+    epilog=examples(
+        "geolog serve relay --region eu-west --listen 127.0.0.1:7201",
+        "geolog serve relay --region eu-west --listen 0.0.0.0:7201 \\",
+        "    --advertise relay-1.example.net:7201",
+    ),
+)
+def relay() -> None:
+    """Run one member of a region's relay group. --region and --listen are required.
+
+    Relays carry the records of `regional` streams to the regions that mirror them
+    (docs/RELAY.md). Run two or more in each region: one coordinates, the next takes over. All
+    options are settings, and may come from the environment or the settings file instead;
+    docs/SETTINGS.md describes them in full.
+    """
+    from geolog.metadata.zookeeper import open_zookeeper
+    from geolog.transport.gateway import gateway_of, transport_through
+    from relay.server.config import RelayConfig
+    from relay.server.relay import open_relay
+
+    invocation = this_invocation()
+    decided = invocation.decide(RELAY)
+    region = invocation.config.region
+    if region is None:
+        raise click.UsageError("--region is required: the region that this relay belongs to")
+    if any(one.setting.field == "listen" and one.value is None for one in decided):
+        raise click.UsageError("--listen is required (or serve.relay.listen in the settings)")
+    zookeeper_servers = named_zookeeper(invocation)
+    config = configured(RelayConfig, decided, region=region)
+    gateway = gateway_of(invocation.config.gateway, region)
+
+    async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
+        async with (
+            open_zookeeper(
+                zookeeper_servers,
+                connect_timeout_s=math.inf,  # It logs what it waits for.
+                gateway=gateway,
+            ) as metadata,
+            open_relay(
+                config,
+                metadata=metadata,
+                transport=transport_through(gateway),
+                cluster=invocation.config.cluster,
+                rng=random.Random(),
+                now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
+            ) as opened,
+        ):
+            _warn_if_open_to_all(opened.address)
+            facts: dict[str, Plain] = {
+                "id": opened.relay_id,
+                "address": str(opened.address),
+                "region": region,
+                "state": opened.role.value,
+            }
+            tell_ready(facts)
+            await trio.sleep_forever()
+
+    _run(Service("relay", serve))
 
 
 def _warn_if_open_to_all(address: Address) -> None:

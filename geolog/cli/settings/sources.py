@@ -106,7 +106,8 @@ ZOOKEEPER = Role(
     given=("data_dir", "server_id", "listen", "peers"),
 )
 PROXY = Role("serve.proxy", "regions.proxy.config", "ProxyConfig", given=("region",))
-ROLES = (COMMAND, PLACEMENT, DEMO, STORAGE, PROXY, ZOOKEEPER)
+RELAY = Role("serve.relay", "relay.server.config", "RelayConfig", given=("region",))
+ROLES = (COMMAND, PLACEMENT, DEMO, STORAGE, PROXY, RELAY, ZOOKEEPER)
 
 
 class ValueKind(enum.Enum):

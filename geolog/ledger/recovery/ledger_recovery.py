@@ -45,6 +45,7 @@ async def recover_ledger(
     rng: random.Random,
     config: RecoveryConfig,
     progress: RecoveryProgress | None = None,
+    is_kept: bool = True,
 ) -> LedgerRecord:
     """Fence and close the ledger, or find it closed; the caller bounds the wait.
 
@@ -53,6 +54,8 @@ async def recover_ledger(
     ending each other. An ALLOCATED ledger is closed like an empty one, because none of its
     entries was ever acknowledged. `progress` is updated for each entry. NoSuchLedgerError, also
     if the ledger is deleted meanwhile.
+
+    is_kept: False if the ledger is about to be deleted; then nobody need restore its copies.
     """
     progress = progress or RecoveryProgress()
     rivals_met_count = 0
@@ -77,7 +80,7 @@ async def recover_ledger(
             # Too few members answer, or metadata does not.
             await trio.sleep(config.retry_delay_s * rng.uniform(0.5, 1.5))
         else:
-            if closed.last_entry != NO_ENTRY:
+            if is_kept and closed.last_entry != NO_ENTRY:
                 ledgers.report_nowait(ledger, RepairReason.RECOVERED)
             return closed
         read = await ledgers.read_latest(ledger)

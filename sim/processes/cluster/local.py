@@ -44,7 +44,7 @@ class LocalCluster:
         """
         chosen = self.named(target)
         started = []
-        for kind in ("wan", "zookeeper", "storage", "proxy"):
+        for kind in ("wan", "zookeeper", "storage", "relay", "proxy"):
             of_kind = [server for server in chosen if server.plan.kind == kind]
             started += await self.start_servers(of_kind)
         return started
@@ -82,6 +82,7 @@ class LocalCluster:
     async def close(self) -> None:
         """Stop all servers: ZooKeeper late, so that the others can still leave it."""
         await self._end(self._of_kind("proxy"), Server.terminate)
+        await self._end(self._of_kind("relay"), Server.terminate)
         await self._end(self._of_kind("storage"), Server.terminate)
         await self._end(self._of_kind("zookeeper"), Server.kill)
         await self._end(self._of_kind("wan"), Server.terminate)

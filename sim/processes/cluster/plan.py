@@ -18,7 +18,7 @@ from sim.processes.wan.setup import SETUP_NAME, WanSetup
 from topology.errors import InvalidArgumentError, NotFoundError
 from topology.location import Location
 
-ServerKind = Literal["wan", "zookeeper", "storage", "proxy"]
+ServerKind = Literal["wan", "zookeeper", "storage", "relay", "proxy"]
 
 REGIONS_DEFAULT = ("us-east", "eu-west", "ap-northeast")
 
@@ -33,13 +33,14 @@ class ServerPlan:
     """One server process."""
 
     name: str
-    """Short name, e.g. `us-east-storage-1`. It is also the id of a storage node or proxy."""
+    """Short name, e.g. `us-east-storage-1`. It is also the id of a storage node, relay or
+    proxy."""
     kind: ServerKind
     region: str
     address: str
     location: str
-    """`/us-east/rack-1` for a storage node, `/us-east` for a ZooKeeper server or a proxy, `-`
-    for a WAN emulator."""
+    """`/us-east/rack-1` for a storage node, `/us-east` for a ZooKeeper server, a relay
+    or a proxy, `-` for a WAN emulator."""
     data_dir: Path
     log: Path
     argv: tuple[str, ...]
@@ -89,7 +90,8 @@ class ClusterPlan:
             raise NotFoundError(
                 f"unknown target {target!r}: give a region ({', '.join(self.regions)}), "
                 f"a server (e.g. {self.servers[-1].name} or its address), zookeeper, "
-                f"storage, {'proxy, ' if self.of_kind('proxy') else ''}"
+                f"storage, {'relay, ' if self.of_kind('relay') else ''}"
+                f"{'proxy, ' if self.of_kind('proxy') else ''}"
                 f"{'' if self.wan is None else 'wan, '}or all"
             )
         return found
@@ -102,6 +104,7 @@ class ClusterShape:
     regions: tuple[str, ...] = REGIONS_DEFAULT
     nodes_per_region: int = 3
     proxies_per_region: int = 0
+    relays_per_region: int = 0
     zookeeper_count: int | None = None
     """None for the default: 1 for up to two regions, 3 for three or four, 5 for more."""
     wan: Wan | None = None
@@ -117,7 +120,7 @@ class ClusterShape:
                 f"--regions {','.join(self.regions)!r}: give at least one, and each only once"
             )
         for region in self.regions:
-            if region in ("all", "storage", "zookeeper", "proxy", "wan"):
+            if region in ("all", "storage", "zookeeper", "relay", "proxy", "wan"):
                 raise InvalidArgumentError(
                     f"--regions: {region!r} is reserved for targets; choose another name"
                 )
@@ -140,10 +143,12 @@ class ClusterShape:
     def ports_count(self) -> int:
         """Number of ports that the cluster takes.
 
-        Three per ZooKeeper server, one per node, two per proxy. A WAN adds one for the gateway,
-        one probe per region, and two from each ZooKeeper server to each other one.
+        Three per ZooKeeper server, one per node and relay, two per proxy. A WAN adds one for
+        the gateway, one probe per region, and two from each ZooKeeper server to each other one.
         """
-        per_region = self.nodes_per_region + 2 * self.proxies_per_region
+        per_region = (
+            self.nodes_per_region + 2 * self.proxies_per_region + self.relays_per_region
+        )
         servers = 3 * self.zookeepers + len(self.regions) * per_region
         if self.wan is None:
             return servers
@@ -171,11 +176,17 @@ def draw_plan(
         for region in shape.regions
         for number in range(1, shape.proxies_per_region + 1)
     ]
+    relays = [
+        (region, number, next(addresses))
+        for region in shape.regions
+        for number in range(1, shape.relays_per_region + 1)
+    ]
     wan, passages = None, Passages()
     if shape.wan is not None:
         places = {voter.clients: voter.region for voter in voters}
         places |= {address: region for region, _, address in nodes}
         places |= {address: region for region, _, address, _ in proxies}
+        places |= {address: region for region, _, address in relays}
         passages = draw_passages(voters, addresses)
         wan = draw_wan(shape.wan, passages, places=places, addresses=addresses)
     zookeeper = ",".join(voter.clients for voter in voters)
@@ -187,6 +198,7 @@ def draw_plan(
         _zookeeper(directory, voter, peers_of(voter, voters, passages)) for voter in voters
     ]
     servers += [_storage(directory, *node, [*shape.storage_options, *common]) for node in nodes]
+    servers += [_relay(directory, *each, common) for each in relays]
     servers += [_proxy(directory, *each, [*shape.proxy_options, *common]) for each in proxies]
     return ClusterPlan(
         cluster=cluster,
@@ -261,6 +273,23 @@ def _proxy(
         log=directory / "logs" / f"{name}.log",
         http=http,
         argv=_argv("proxy", *options, *common),
+    )
+
+
+def _relay(
+    directory: Path, region: str, number: int, address: str, common: Sequence[str]
+) -> ServerPlan:
+    name = f"{region}-relay-{number}"
+    options = ["--region", region, "--listen", address, "--relay-id", name]
+    return ServerPlan(
+        name=name,
+        kind="relay",
+        region=region,
+        address=address,
+        location=f"/{region}",
+        data_dir=directory / region,
+        log=directory / "logs" / f"{name}.log",
+        argv=_argv("relay", *options, *common),
     )
 
 

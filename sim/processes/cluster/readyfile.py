@@ -55,11 +55,12 @@ def _region(cluster: LocalCluster, region: str) -> dict[str, object]:
     servers = cluster.named(region)
     proxies = [server for server in servers if server.plan.kind == "proxy"]
     storage = [server for server in servers if server.plan.kind == "storage"]
+    relays = [server for server in servers if server.plan.kind == "relay"]
     zookeepers = [server for server in servers if server.plan.kind == "zookeeper"]
     return {
         "proxies": [_proxy(server) for server in proxies],
         "storage": [_storage(server) for server in storage],
-        "relays": [],
+        "relays": [_relay(server) for server in relays],
         "zookeeper": _process(zookeepers[0]) if zookeepers else None,
     }
 
@@ -70,6 +71,10 @@ def _proxy(server: Server) -> dict[str, object]:
         "http": f"http://{server.plan.http}",
         "name": server.plan.name,
     } | _process(server)
+
+
+def _relay(server: Server) -> dict[str, object]:
+    return {"id": server.plan.name, "name": server.plan.name} | _process(server)
 
 
 def _storage(server: Server) -> dict[str, object]:

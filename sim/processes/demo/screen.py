@@ -40,9 +40,10 @@ class Screen:
         """Print at the very start, so that nobody waits in front of an empty screen."""
         nodes, zookeepers = len(plan.of_kind("storage")), len(plan.of_kind("zookeeper"))
         proxies = f"{count} proxies, " if (count := len(plan.of_kind("proxy"))) else ""
+        relays = f"{count} relays, " if (count := len(plan.of_kind("relay"))) else ""
         self._console.rule("[bold]geolog demo[/]", align="left")
         self._console.print(
-            f"starting {nodes} storage nodes, {proxies}{zookeepers} ZooKeeper servers "
+            f"starting {nodes} storage nodes, {proxies}{relays}{zookeepers} ZooKeeper servers "
             f"in {len(plan.regions)} regions …"
         )
         if plan.wan is not None:
@@ -60,6 +61,8 @@ class Screen:
         kinds = {"storage": "storage nodes, one per rack", "zookeeper": "ZooKeeper"}
         if plan.of_kind("proxy"):
             kinds["proxy"] = "write proxies"
+        if plan.of_kind("relay"):
+            kinds["relay"] = "relays"
         for heading in ("region", *kinds.values()):
             table.add_column(heading, no_wrap=True)
         for region in plan.regions:

@@ -207,6 +207,28 @@ async def test_a_mirror_begins_where_its_home_begins(autojump_clock: MockClock) 
     assert rows[0].first_sequence > 0
 
 
+async def test_a_stream_that_is_deleted_ends_its_feed_and_leaves_nothing_to_repair(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+        open_target(cluster),
+    ):
+        await create(log)
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, [b"%d" % number for number in range(20)])
+        await wait_equal(log)
+        await log.delete_stream(STREAM)
+        await trio.sleep(30)
+        queued = (await log.health()).repair_queue
+        assert home.feeds is not None
+        left = dict(home.feeds.by_name)
+
+    assert (queued, left) == (0, {})
+
+
 async def test_coordinators_that_die_at_any_moment_lose_and_repeat_nothing(
     autojump_clock: MockClock,
 ) -> None:

@@ -1,0 +1,1 @@
+"""A region's relay group: members, coordinator, standby."""

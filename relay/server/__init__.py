@@ -1,0 +1,1 @@
+"""The relay as a server: its endpoint, its membership, its bridges."""

@@ -1,0 +1,43 @@
+"""Settings of a relay: one member of its region's relay group."""
+
+import attrs
+
+from geolog.transport.seam import Address
+from topology.errors import InvalidConfigError
+
+
+@attrs.frozen(kw_only=True)
+class RelayConfig:
+    """Location and limits of one relay. All values are in seconds and bytes."""
+
+    region: str
+    """Region of the relay: the home of the streams that it sends, and a target of others."""
+
+    listen: Address
+    """Address to take bridges on; port 0 picks a free port."""
+
+    advertise: Address | None = None
+    """Address at which relays of all regions reach it. If unset, the listen address."""
+
+    relay_id: str | None = None
+    """Name of the relay in the cluster. If unset, the advertised address."""
+
+    window_bytes: int = 16 << 20
+    """Bytes that a home may send to this region before they are durable here. It should be at
+    least bandwidth x round trip; a larger one costs memory while a mirror is slow."""
+
+    link_bytes_per_s: int = 0
+    """Most bytes per second to each target region, live records first. 0 sets no limit."""
+
+    redial_s: float = 0.5
+    """Pause before a bridge that ended is dialled again."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("window_bytes", "redial_s"):
+            if getattr(self, name) <= 0:
+                raise InvalidConfigError(f"{name} is {getattr(self, name)}; it must be > 0")
+        if self.link_bytes_per_s < 0:
+            raise InvalidConfigError(
+                f"link_bytes_per_s is {self.link_bytes_per_s}; it must be >= 0, where 0 sets no"
+                " limit"
+            )

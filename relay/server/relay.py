@@ -1,0 +1,325 @@
+"""One relay: a member of its region's relay group, with bridges while it coordinates.
+
+Theory of operation. One endpoint takes the bridges of targets, listeners to reports, and the
+watches of other members. Bridges are served by the coordinator alone; others say which member
+it is. Coordinator and standby both keep the newest entries of the region's relayed streams.
+
+Rules: PROTOCOL G3 and G4.
+"""
+
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import attrs
+import trio
+
+from geolog.background import all_of, open_background
+from geolog.client.connect import open_log
+from geolog.client.log import Log
+from geolog.metadata.relays import RelayGroups, RelayMemberRecord
+from geolog.metadata.seam import Metadata
+from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
+from geolog.transport.seam import Address, ByteStream, Listener, Transport
+from geolog.transport.websocket import WebSockets
+from geolog.wire.multicast import MULTICAST_PATH, SUBPROTOCOL_MULTICAST
+from geolog.wire.relay_report import SUBPROTOCOL_REPORT
+from geolog.wire.session.codes import Code, close_code
+from relay.bridge.bridge_ends import BridgeConfig, BridgeEnds
+from relay.bridge.home_feed import FeedConfig, HomeFeeds
+from relay.bridge.multicast_inlet import MulticastInlet
+from relay.group.relay_group import GROUP_PATH, SUBPROTOCOL_GROUP, RelayGroup
+from relay.protocol.bridge_messages import BridgeRefused
+from relay.protocol.group_member import GroupRole
+from relay.protocol.outgoing_link import LinkBounds
+from relay.server.config import RelayConfig
+from relay.server.homes import dial_homes
+from relay.wire.bridge import MESSAGE_BYTES_MAX, SUBPROTOCOL_BRIDGE, encode_bridge
+from topology.errors import GeologError
+
+_log = logging.getLogger(__name__)
+
+_SUBPROTOCOLS = (
+    SUBPROTOCOL_BRIDGE,
+    SUBPROTOCOL_GROUP,
+    SUBPROTOCOL_REPORT,
+    SUBPROTOCOL_MULTICAST,
+)
+_REFUSAL = f"no known subprotocol was offered; this endpoint has {', '.join(_SUBPROTOCOLS)}\n"
+_CONNECTIONS_MAX = 1000
+"""Regions, and members of a group, are few; more connections than this wait."""
+
+_CLAIM_SEEN_S = 0.5
+"""How long a bridge waits for this relay to notice that it coordinates."""
+
+_SUCCEEDED_S = 2.0
+"""How long a coordinator that leaves waits for its successor."""
+
+
+class Relay:
+    """A relay that serves."""
+
+    def __init__(
+        self, relay_id: str, address: Address, config: RelayConfig, seams: "_Seams", log: Log
+    ) -> None:
+        self.relay_id = relay_id
+        self.address = address
+        self.ends: BridgeEnds | None = None
+        """Its bridges while it coordinates."""
+        self.bugs_count = 0
+        """Connections that an error other than geolog's own has ended."""
+        self._config = config
+        self._seams = seams
+        self._log = log
+        self._groups = RelayGroups(seams.metadata, seams.cluster)
+        self._has_begun = trio.Event()
+        self._feeds: HomeFeeds | None = None
+        self._feeding = trio.CancelScope()
+        self._served: set[trio.CancelScope] = set()
+        self._nursery: trio.Nursery | None = None
+        self.group = RelayGroup(
+            metadata=seams.metadata,
+            groups=self._groups,
+            messages=seams.messages,
+            record=RelayMemberRecord(relay_id=relay_id, region=config.region, address=address),
+            coordinate=self._coordinate,
+            on_role=self._on_role,
+        )
+
+    def __repr__(self) -> str:
+        return f"Relay({self.relay_id}: {self.role.value})"
+
+    @property
+    def role(self) -> GroupRole:
+        """Its place in its group now."""
+        return self.group.role
+
+    async def run(self, listener: Listener) -> None:
+        """Be a member of the group, and serve; never returns."""
+        async with open_background() as self._nursery:
+            self._nursery.start_soon(self.group.run)
+            room = trio.CapacityLimiter(_CONNECTIONS_MAX)
+            while True:
+                token = object()
+                await room.acquire_on_behalf_of(token)
+                stream = await listener.accept()
+                release = partial(room.release_on_behalf_of, token)
+                self._nursery.start_soon(self._serve, stream, release)
+
+    async def leave(self) -> None:
+        """Let another member coordinate, then close the bridges."""
+        with trio.move_on_after(_SUCCEEDED_S), suppress(GeologError):
+            await self.group.leave()
+        if self.ends is not None:
+            with trio.move_on_after(_SUCCEEDED_S):
+                await all_of([bridge.leave for bridge in self.ends.served])
+
+    # The endpoint.
+
+    async def _serve(self, stream: ByteStream, release: Callable[[], None]) -> None:
+        try:
+            await self._seams.messages.serve(
+                stream,
+                _choose,
+                self._handle,
+                refusal=_REFUSAL,
+                message_bytes_max=MESSAGE_BYTES_MAX,
+            )
+        except* Exception as errors:  # noqa: BLE001 - one peer's bug must not end the others.
+            self.bugs_count += 1
+            _log.error("a connection met a bug; it ends, the relay goes on", exc_info=errors)
+        finally:
+            stream.close()
+            release()
+
+    async def _handle(self, socket: MessageSocket, target: str) -> None:
+        if target == GROUP_PATH:
+            with suppress(SocketClosedError):
+                while True:  # The transport answers pings; members say nothing else.
+                    await socket.receive()
+            return
+        feeds = self._feeds
+        if target == MULTICAST_PATH and feeds is not None:
+            await MulticastInlet(feeds).serve(socket)
+            return
+        if self.ends is None:  # Others may see its claim in metadata before it does.
+            with trio.move_on_after(_CLAIM_SEEN_S):
+                await self._has_begun.wait()
+        if self.ends is None:
+            refusal = BridgeRefused(Code.UNAVAILABLE, self._why_not())
+            with suppress(SocketClosedError):
+                await socket.send(encode_bridge(refusal))
+                await socket.close(close_code(refusal.code), refusal.error)
+        else:
+            with trio.CancelScope() as scope:
+                self._served.add(scope)
+                try:
+                    await self.ends.handle(socket, target)
+                finally:
+                    self._served.discard(scope)
+
+    def _why_not(self) -> str:
+        view = None if self.group.seen is None else self.group.seen.view
+        now = "none yet" if view is None else f"{view.relay_id} at {view.address}"
+        return (
+            f"{self.relay_id} is {self.role.value} in {self._config.region}; its coordinator"
+            f" is {now}"
+        )
+
+    # Work of a coordinator and its standby.
+
+    def _on_role(self, role: GroupRole) -> None:
+        """Keep the newest entries while this member coordinates, or would."""
+        if role in (GroupRole.COORDINATOR, GroupRole.STANDBY):
+            self._keep_feeds()
+        elif self._feeds is not None:
+            self._feeding.cancel(reason=f"this member is {role.value}")
+            self._feeds = None
+
+    def _keep_feeds(self) -> HomeFeeds:
+        if self._feeds is None:
+            self._feeds = HomeFeeds(
+                region=self._config.region,
+                log=self._log,
+                now_us=self._seams.now_us,
+                config=FeedConfig(),
+            )
+            self._feeding = trio.CancelScope()
+            assert self._nursery is not None
+            self._nursery.start_soon(self._feed, self._feeds, self._feeding)
+        return self._feeds
+
+    async def _feed(self, feeds: HomeFeeds, scope: trio.CancelScope) -> None:
+        with scope:
+            await feeds.run()
+
+    async def _coordinate(self, epoch: int) -> None:
+        """Hold all bridges in this epoch, until it is cancelled."""
+        config = self._config
+        ends = BridgeEnds(
+            region=config.region,
+            relay_epoch=epoch,
+            log=self._log,
+            messages=self._seams.messages,
+            now_us=self._seams.now_us,
+            config=BridgeConfig(
+                link=LinkBounds(bytes_per_s_max=config.link_bytes_per_s or None),
+                window_bytes=config.window_bytes,
+                redial_s=config.redial_s,
+            ),
+            feeds=self._keep_feeds(),
+            member=self.relay_id,
+            standby=self._standby,
+        )
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(ends.run)
+                self.ends = ends
+                self._has_begun.set()
+                nursery.start_soon(dial_homes, ends, self._groups)
+        finally:
+            self.ends, self._has_begun = None, trio.Event()
+            for scope in self._served:
+                scope.cancel(reason="this relay coordinates no more")
+
+    def _standby(self) -> str | None:
+        standby = None if self.group.seen is None else self.group.seen.standby
+        return None if standby is None else standby.record.relay_id
+
+
+@attrs.frozen(kw_only=True)
+class _Seams:
+    """The outside of a relay."""
+
+    metadata: Metadata
+    transport: Transport
+    messages: MessageTransport
+    cluster: str
+    rng: random.Random
+    now_us: Callable[[], int]
+
+
+@asynccontextmanager
+async def open_relay(
+    config: RelayConfig,
+    *,
+    metadata: Metadata,
+    transport: Transport,
+    cluster: str,
+    rng: random.Random,
+    now_us: Callable[[], int],
+    messages: MessageTransport | None = None,
+) -> AsyncIterator[Relay]:
+    """Serve while the block lasts; it begins once this relay is a member of its group.
+
+    messages: carries bridges; WebSockets over the transport if None.
+
+    When it ends, also by cancellation, another member coordinates before the bridges close.
+    """
+    seams = _Seams(
+        metadata=metadata,
+        transport=transport,
+        messages=messages or WebSockets(transport),
+        cluster=cluster,
+        rng=rng,
+        now_us=now_us,
+    )
+    to_end = trio.Event()
+    async with open_background() as nursery:
+        try:
+            yield await nursery.start(_serve, config, seams, to_end)
+        finally:
+            to_end.set()
+
+
+async def _serve(
+    config: RelayConfig,
+    seams: _Seams,
+    to_end: trio.Event,
+    *,
+    task_status: trio.TaskStatus[Relay],
+) -> None:
+    """Serve until `to_end`, then leave. Cancellation from outside only begins the leaving."""
+    listener = await seams.transport.listen(config.listen)
+    try:
+        with trio.CancelScope() as scope:
+            await _serve_at(listener, config, seams, scope, to_end, task_status)
+    finally:
+        listener.close()
+
+
+async def _serve_at(
+    listener: Listener,
+    config: RelayConfig,
+    seams: _Seams,
+    scope: trio.CancelScope,
+    to_end: trio.Event,
+    task_status: trio.TaskStatus[Relay],
+) -> None:
+    address = config.advertise or listener.address
+    relay_id = config.relay_id or str(address)
+    async with (
+        open_log(
+            metadata=seams.metadata,
+            transport=seams.transport,
+            cluster=seams.cluster,
+            region=config.region,
+            who=f"relay {relay_id} in {config.region}",
+            rng=seams.rng,
+            now_us=seams.now_us,
+        ) as log,
+        open_background() as nursery,
+    ):
+        relay = Relay(relay_id, address, config, seams, log)
+        nursery.start_soon(relay.run, listener)
+        await relay.group.is_joined.wait()
+        scope.shield = True
+        task_status.started(relay)
+        await to_end.wait()
+        await relay.leave()
+
+
+def _choose(offered: Sequence[str]) -> str | None:
+    return next((one for one in offered if one in _SUBPROTOCOLS), None)
