@@ -226,7 +226,8 @@ class Log:
             config=config.reader,
         )
 
-        self._links = links(self._catalog)
+        self.links = links(self._catalog)
+        """Reports of relays."""
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -540,7 +541,7 @@ class Log:
         whose coordinator does not answer is `down`, with the reason in `alarm`.
         NoSuchStreamError.
         """
-        return await self._links.status(None if name is None else StreamName.parse(name))
+        return await self.links.status(None if name is None else StreamName.parse(name))
 
     @asynccontextmanager
     @_public
@@ -551,7 +552,7 @@ class Log:
 
         follow: go on with new ones, from coordinators that come later, too.
         """
-        async with self._links.open_events(follow=follow) as events:
+        async with self.links.open_events(follow=follow) as events:
             yield events
 
     @_public
@@ -561,7 +562,7 @@ class Log:
             self.access,
             ask_reach=self._ask_reach,
             ledgers_max=None if every_ledger else LEDGERS_JUDGED_MAX,
-            links=await self._links.status(),
+            links=await self.links.status(),
         )
 
     @_public

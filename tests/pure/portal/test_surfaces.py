@@ -16,6 +16,7 @@ OF_TRIO_ALONE = {
         "partition_opener",
         "scan_of",  # For the bridges between regions.
         "relay_events",  # For the command.
+        "links",  # For standbys.
         "recovery_progress",
         "check_open",
         "close",
