@@ -1,9 +1,9 @@
 """Keeps a standby's buffers as its coordinator's need them: trimmed, and filled.
 
 The coordinator's reports tell what each target has durably. The standby forgets what all of
-them have. What a target lacks, and the standby's buffer does not have because it began later,
-the standby reads from the log, if that fits: until then its buffer does not count as
-protection. After a takeover the same facts tell the lag of targets that are away.
+them have. If its buffer began behind entries that a target lacks, the standby reads those from
+the log, if they fit: until then its buffer does not count as protection. After a takeover the
+same facts tell the lag of targets that are away.
 
 Rules: PROTOCOL T6.
 """
