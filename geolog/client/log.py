@@ -41,7 +41,14 @@ from geolog.client.arguments import checked
 from geolog.client.cursors.cursors import CursorDescription, Cursors
 from geolog.client.hedging import hedge_policy
 from geolog.client.proxies.proxies import Proxies
-from geolog.client.reading.bounds import EARLIEST, AtDlsn, AtSequence, Bound
+from geolog.client.reading.bounds import (
+    EARLIEST,
+    LATEST,
+    AtDlsn,
+    AtSequence,
+    Bound,
+    check_order,
+)
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.record import Gap
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
@@ -80,6 +87,7 @@ from geolog.partition.takeover import Takeover
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.read_end import PartitionEnd
+from geolog.protocol.read_ranges import SequenceSpan
 from geolog.protocol.relay_report import RelayedStreamReport, RelayEvent
 from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
@@ -434,6 +442,33 @@ class Log:
             one.number: await self._upkeep.truncate(one, firsts[one.number]) for one in names
         }
 
+    @_public
+    async def spans_between(
+        self, name: str, *, start: Bound = EARLIEST, stop: Bound | None = None
+    ) -> tuple[int, list[SequenceSpan]]:
+        """Where the records between two positions lie: for those that divide a read into parts.
+
+        name: a stream, or one partition of it. Without `stop` up to the current end. Returns
+        the creation time of the stream in microseconds UTC, which tells its life from another
+        one, and the span of each partition. NoSuchStreamError; InvalidArgumentError for a
+        position beyond the end.
+        """
+        record, names = await self._named(name)
+        check_order(start, stop)
+        spans = []
+        for one in names:
+            first = (
+                start.sequence  # What was trimmed since is a gap, which the read reports.
+                if isinstance(start, AtSequence)
+                else await self._sequence_at(record, one, start, len(names))
+            )
+            end = await self._sequence_at(record, one, stop or LATEST, len(names))
+            if isinstance(start, AtSequence):
+                check_one_partition(str(record.name), len(names), start)
+                check_within(one, start, await self._scan(record, one).end())
+            spans.append(SequenceSpan(str(record.name), one.number, first, end))
+        return record.created_us, spans
+
     async def _sequence_at(
         self, record: StreamRecord, name: PartitionName, bound: Bound, names_count: int
     ) -> int:
@@ -442,6 +477,8 @@ class Log:
         scan = self._scan(record, name)
         end = await scan.end()
         check_within(name, bound, end)
+        if bound == LATEST:
+            return end.sequence
         async with open_stream_reader(
             [scan], start=bound, stop=None, is_following=False, config=self._config.reader
         ) as reader:

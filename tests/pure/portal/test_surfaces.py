@@ -18,6 +18,7 @@ OF_TRIO_ALONE = {
         "relay_events",  # For the command.
         "links",  # For standbys.
         "recovery_progress",
+        "spans_between",  # For the Spark source.
         "check_open",
         "close",
     },
