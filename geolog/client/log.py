@@ -458,7 +458,7 @@ class Log:
         spans = []
         for one in names:
             first = (
-                start.sequence  # What was trimmed since is a gap, which the read reports.
+                start.sequence  # The read reports trimmed records as a gap.
                 if isinstance(start, AtSequence)
                 else await self._sequence_at(record, one, start, len(names))
             )

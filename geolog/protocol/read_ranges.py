@@ -53,10 +53,7 @@ def divide_spans(spans: Sequence[SequenceSpan], ranges_min: int) -> list[Sequenc
 
 def _divided(span: SequenceSpan, count: int) -> list[SequenceSpan]:
     cuts = [span.first + len(span) * part // count for part in range(count + 1)]
-    return [
-        attrs.evolve(span, first=first, end=end)
-        for first, end in pairwise(cuts)
-    ]
+    return [attrs.evolve(span, first=first, end=end) for first, end in pairwise(cuts)]
 
 
 def _ceiled(total: int, parts: int) -> int:

@@ -2,7 +2,7 @@
 
 Positions are found once, on the driver, so that every task and every repeated task of one read
 returns the same records. A task reads its range through a connection of its own, from the
-region where it runs; checksums, hedges and fail-over to other regions are those of every reader.
+region where it runs; checksums, hedges and fail-over to other regions are as in every reader.
 """
 
 import os
@@ -32,12 +32,12 @@ from geolog.client.reading.bounds import AtSequence
 from geolog.client.reading.record import Gap
 from geolog.protocol.read_ranges import SequenceSpan, divide_spans
 from geolog.spark.arrow_columns import BatchJoiner
-from geolog.spark.options import ReadOptions, parse_options
+from geolog.spark.options import SourceOptions, parse_options
 from geolog.spark.surroundings import own_region
 from topology.errors import InvalidArgumentError, NoSuchStreamError, TrimmedError
 from topology.nearest import nearest
 
-_FIELDS = {
+FIELDS = {
     "stream": StringType(),
     "partition": IntegerType(),
     "segment": LongType(),
@@ -70,7 +70,7 @@ class GeologDataSource(DataSource):
         left_out |= set() if options.has_headers else {"headers"}
         left_out |= set() if options.has_serving else {"served_region", "hedged"}
         return StructType(
-            [StructField(name, kind) for name, kind in _FIELDS.items() if name not in left_out]
+            [StructField(name, kind) for name, kind in FIELDS.items() if name not in left_out]
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -78,18 +78,18 @@ class GeologDataSource(DataSource):
         check_schema(schema)
         return GeologReader(self._parsed(), schema.names)
 
-    def _parsed(self) -> ReadOptions:
+    def _parsed(self) -> SourceOptions:
         return parse_options(self.options, now_us=_now_us)
 
 
 def check_schema(schema: StructType) -> None:
     """InvalidArgumentError unless each column is one of ours, with its type."""
     for field in schema.fields:
-        ours = _FIELDS.get(field.name)
+        ours = FIELDS.get(field.name)
         if ours is None:
             raise InvalidArgumentError(
                 f"the schema has a column {field.name!r}: did you mean"
-                f" {nearest(field.name, _FIELDS)!r}? (columns: {', '.join(_FIELDS)})"
+                f" {nearest(field.name, FIELDS)!r}? (columns: {', '.join(FIELDS)})"
             )
         if field.dataType != ours:
             raise InvalidArgumentError(
@@ -111,7 +111,7 @@ class ReadTask(InputPartition):
 class GeologReader(DataSourceReader):
     """One batch read."""
 
-    def __init__(self, options: ReadOptions, columns: list[str]) -> None:
+    def __init__(self, options: SourceOptions, columns: list[str]) -> None:
         self._options = options
         self._columns = columns
 

@@ -24,7 +24,7 @@ _KAFKA_NAMES = {
     "endingOffsets": "endingPosition",
     "path": "stream",
 }
-_NAMES = (
+OPTION_NAMES = (
     "zookeeper",
     "cluster",
     "gateway",
@@ -43,7 +43,7 @@ _NAMES = (
     "includeValue",
     "includeServing",
 )
-_BY_LOWER = {name.lower(): name for name in _NAMES} | {
+_BY_LOWER = {name.lower(): name for name in OPTION_NAMES} | {
     alias.lower(): name for alias, name in _KAFKA_NAMES.items()
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,7 +51,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 @attrs.frozen(kw_only=True)
-class ReadOptions:
+class SourceOptions:
     """All that a batch read was asked for."""
 
     zookeeper: str
@@ -73,7 +73,7 @@ class ReadOptions:
     has_serving: bool = False
 
 
-def parse_options(given: Mapping[str, str], *, now_us: Callable[[], int]) -> ReadOptions:
+def parse_options(given: Mapping[str, str], *, now_us: Callable[[], int]) -> SourceOptions:
     """Parse the options of `spark.read`. InvalidArgumentError names the nearest option."""
     options = _by_name(given)
     if "zookeeper" not in options:
@@ -85,7 +85,7 @@ def parse_options(given: Mapping[str, str], *, now_us: Callable[[], int]) -> Rea
     start = _bound(options, "starting", now_us)
     stop = _bound(options, "ending", now_us)
     check_order(start or EARLIEST, stop)
-    return ReadOptions(
+    return SourceOptions(
         zookeeper=options["zookeeper"],
         cluster=options.get("cluster", "default"),
         gateway=options.get("gateway"),
@@ -108,10 +108,10 @@ def _by_name(given: Mapping[str, str]) -> dict[str, str]:
     for key, value in given.items():
         name = _BY_LOWER.get(key.lower())
         if name is None:
-            known = [*_NAMES, *_KAFKA_NAMES]
+            known = [*OPTION_NAMES, *_KAFKA_NAMES]
             raise InvalidArgumentError(
                 f"unknown option {key!r}: did you mean {nearest(key, known)!r}?"
-                f" (options: {', '.join(_NAMES)})"
+                f" (options: {', '.join(OPTION_NAMES)})"
             )
         if name in options:
             raise InvalidArgumentError(f"option {name} is given twice: once as {key!r}")

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geolog.spark import GeologDataSource, spark_environment
+from tests.spark.demo_stream import write
 from tests.system.demo_process import DemoProcess, running_demo
 
 
@@ -23,6 +24,12 @@ def zookeeper(demo: DemoProcess) -> str:
         case {"zookeeper": str(servers)}:
             return servers
     raise AssertionError(demo.ready)
+
+
+@pytest.fixture(scope="session")
+def orders(zookeeper: str) -> str:
+    write(zookeeper, "shop/orders", partitions=2)
+    return "shop/orders"
 
 
 @pytest.fixture(scope="session")
