@@ -18,6 +18,7 @@ from geolog.metadata.seam import (
     BadVersionError,
     Check,
     Create,
+    Delete,
     Freshness,
     Metadata,
     NodeExistsError,
@@ -124,13 +125,28 @@ class RelayGroups:
         return open_document(stored.data, RelayViewRecord, path=path), stored.version
 
     async def join(self, record: RelayMemberRecord) -> int:
-        """Become a member, as long as this session lives; return the number."""
+        """Become a member, as long as this session lives; return the number.
+
+        A membership of the same relay that an older session has left ends: its address answers
+        again, so the others would take it for a member that is up.
+        """
         parent = self._paths.relay_members(record.region)
         await self._metadata.ensure_path(parent)
-        path = await self._metadata.create(
+        new = Create(
             f"{parent}/{_MEMBER}", seal_document(record), is_ephemeral=True, is_sequential=True
         )
-        return _number_of(path)
+        while True:
+            left = [
+                Delete(self._member(record.region, one.number))
+                for one in (await self.look(record.region)).members
+                if one.record.relay_id == record.relay_id
+            ]
+            try:
+                *_, path = await self._metadata.multi([*left, new])
+            except NoNodeError:
+                continue  # An old one has just gone by itself.
+            assert isinstance(path, str)
+            return _number_of(path)
 
     async def leave(self, region: str, number: int) -> None:
         """End a membership."""

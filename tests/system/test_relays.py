@@ -125,6 +125,19 @@ def test_mirrors_equal_their_home_though_coordinators_are_killed_and_leave(
     append_while(("kill", "b"), ("stop", "c"))
 
 
+@pytest.mark.parametrize("fault", ["kill", "drain"])
+def test_a_drill_on_relays_loses_and_repeats_nothing(demo: DemoProcess, fault: str) -> None:
+    place = ("--on-demo", "--data-dir", str(demo.directory))
+
+    verdict = demo.json("drill", "run", "relay-kill", "--times", "1", "--fault", fault, *place)
+
+    assert isinstance(verdict, dict)
+    counts, (outage,) = verdict["counts"], verdict["rounds"]
+    assert (counts["faults"], counts["lost"], counts["repeated"]) == (1, 0, 0)
+    assert counts["acknowledged"] > 0
+    assert min(outage["detection_s"], outage["pause_s_max"]) > 0
+
+
 def test_the_ready_file_names_the_relays_of_each_region(demo: DemoProcess) -> None:
     assert isinstance(demo.ready, dict)
     for name, region in demo.ready["regions"].items():

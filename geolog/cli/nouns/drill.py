@@ -15,7 +15,7 @@ from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
 from sim.processes.cluster.local import LocalCluster, open_cluster
 from sim.processes.cluster.place import check_space, fresh_directory, started_last
-from sim.processes.cluster.plan import ClusterShape, draw_plan
+from sim.processes.cluster.plan import ClusterShape, ServerKind, draw_plan
 from sim.processes.cluster.ports import held_ports
 from sim.processes.drills.drilled_cluster import DemoCluster, DrilledCluster, OwnCluster
 from sim.processes.drills.kill_all import KillAllOptions, kill_all
@@ -24,6 +24,7 @@ from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from sim.processes.drills.proxy_kill import ProxyFault, ProxyKillOptions, proxy_kill
 from sim.processes.drills.region_loss import RegionLossOptions, region_loss
+from sim.processes.drills.relay_kill import RelayKillOptions, relay_kill
 from sim.processes.drills.report import write_report
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
@@ -33,6 +34,7 @@ DRILLS = {
     "kill-all": "Kill all processes at once and restart them in random order, many times.",
     "kill-random": "Kill random storage nodes under load and restart them, many times.",
     "proxy-kill": "Kill, drain or stop the proxy that owns a stream, under load, many times.",
+    "relay-kill": "Kill, drain or stop coordinators of relays, under load, many times.",
     "region-loss": "Kill a whole region under load and restart it, several times.",
     "power-loss": "Drop the bytes that a storage node has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
@@ -40,21 +42,22 @@ DRILLS = {
 
 
 _DRILL_OF_OPTION = {
-    "times": ("kill-all", "proxy-kill", "region-loss"),
+    "times": ("kill-all", "proxy-kill", "relay-kill", "region-loss"),
     "kills": ("kill-random",),
     "loops": ("power-loss",),
     "all_nodes": ("power-loss",),
-    "fault": ("proxy-kill",),
-    "on_demo": ("proxy-kill", "region-loss"),
+    "fault": ("proxy-kill", "relay-kill"),
+    "on_demo": ("proxy-kill", "relay-kill", "region-loss"),
     "nodes_per_region": (
         "kill-all",
         "kill-random",
         "proxy-kill",
+        "relay-kill",
         "region-loss",
         "zombie-writer",
     ),
 }
-_TIMES_DEFAULT = {"kill-all": 10, "proxy-kill": 20, "region-loss": 3}
+_TIMES_DEFAULT = {"kill-all": 10, "proxy-kill": 20, "relay-kill": 20, "region-loss": 3}
 _LOOPS_DEFAULT = 500
 _LOOPS_DEFAULT_ALL = 20
 
@@ -102,8 +105,8 @@ def list_() -> None:
     "--times",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of faults (kill-all, proxy-kill, region-loss). [default: 10 for kill-all, 20"
-    " for proxy-kill, 3 for region-loss]",
+    help="Number of faults (kill-all, proxy-kill, relay-kill, region-loss). [default: 10 for"
+    " kill-all, 20 for proxy-kill and relay-kill, 3 for region-loss]",
 )
 @click.option(
     "--kills",
@@ -128,14 +131,14 @@ def list_() -> None:
     type=click.Choice(["kill", "drain", "pause"]),
     default="kill",
     show_default=True,
-    help="Fault to cause: kill the proxy (SIGKILL), drain it (SIGTERM), or pause it (SIGSTOP)"
-    " until another proxy owns its stream (proxy-kill).",
+    help="Fault to cause: kill the proxy or relay (SIGKILL), drain it (SIGTERM), or pause it"
+    " (SIGSTOP) until another one has taken over (proxy-kill, relay-kill).",
 )
 @click.option(
     "--on-demo",
     is_flag=True,
     help="Use a running demo in place of a temporary cluster: the one in --data-dir, or the one"
-    " started last (proxy-kill, region-loss).",
+    " started last (proxy-kill, relay-kill, region-loss).",
 )
 @click.option(
     "--seed",
@@ -184,9 +187,9 @@ def run(
 ) -> None:
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
-    DRILL is kill-all, kill-random, proxy-kill, region-loss, power-loss or zombie-writer:
-    "geolog drill ls" describes them. power-loss starts no servers: its nodes run in this
-    process, on real files.
+    DRILL is kill-all, kill-random, proxy-kill, relay-kill, region-loss, power-loss or
+    zombie-writer: "geolog drill ls" describes them. power-loss starts no servers: its nodes
+    run in this process, on real files.
 
     Exits with 10 if anything acknowledged was lost or changed.
     """
@@ -229,7 +232,8 @@ def _check_options(context: click.Context, name: str) -> None:
 
 async def _run(drill: DrillRun) -> Verdict:
     if drill.on_demo:
-        demo = await DemoCluster.find(drill.data_dir or started_last())
+        kind: ServerKind = "relay" if drill.name == "relay-kill" else "proxy"
+        demo = await DemoCluster.find(drill.data_dir or started_last(), kind)
         return await _break_proxies(drill, demo)
     directory = (drill.data_dir or fresh_directory()).absolute()
     try:
@@ -258,6 +262,7 @@ async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
     shape = ClusterShape(
         nodes_per_region=drill.nodes_per_region,
         proxies_per_region=1 if drill.name in ("proxy-kill", "region-loss") else 0,
+        relays_per_region=2 if drill.name == "relay-kill" else 0,
         # Else all kills within 30 s of the first wait for the end of a session.
         proxy_options=("--early-takeover-pause", "100ms"),
     )
@@ -277,7 +282,7 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
                 ),
                 tell,
             )
-        case "proxy-kill" | "region-loss":
+        case "proxy-kill" | "relay-kill" | "region-loss":
             return await _break_proxies(drill, OwnCluster(cluster))
         case "kill-random":
             return await kill_random(
@@ -293,8 +298,11 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
 
 
 async def _break_proxies(drill: DrillRun, cluster: DrilledCluster) -> Verdict:
-    """Run a drill on a cluster with proxies, which may be a demo."""
+    """Run a drill on a cluster with proxies or relays, which may be a demo."""
     times = drill.times or _TIMES_DEFAULT[drill.name]
+    if drill.name == "relay-kill":
+        ends = RelayKillOptions(times=times, fault=drill.fault, seed=drill.seed)
+        return await relay_kill(cluster, ends, tell, drill.timeline)
     if drill.name == "proxy-kill":
         kill = ProxyKillOptions(times=times, fault=drill.fault, seed=drill.seed)
         return await proxy_kill(cluster, kill, tell, drill.timeline)

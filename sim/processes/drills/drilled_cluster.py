@@ -15,7 +15,7 @@ from geolog.client.connect import connect
 from geolog.client.log import Log
 from sim.processes.cluster.control import ask_control
 from sim.processes.cluster.local import LocalCluster
-from sim.processes.cluster.plan import SETTINGS_NAME
+from sim.processes.cluster.plan import SETTINGS_NAME, ServerKind
 from topology.errors import NotFoundError
 
 
@@ -132,13 +132,16 @@ class DemoCluster:
         )
 
     @classmethod
-    async def find(cls, directory: Path) -> "DemoCluster":
-        """The demo that runs in this directory. NotFoundError if none does, or no proxies."""
+    async def find(cls, directory: Path, kind: ServerKind = "proxy") -> "DemoCluster":
+        """The demo that runs in this directory, with servers of this kind. NotFoundError."""
         servers = await ask_control(directory, "ls", "all")
-        if not any(each["kind"] == "proxy" for each in servers):
+        if not any(each["kind"] == kind for each in servers):
+            what, option = {
+                "relay": ("relays", "--relays-per-region"),
+            }.get(kind, ("write proxies", "--proxies-per-region"))
             raise NotFoundError(
-                f"the demo in {directory} has no write proxies: start one with "
-                "`geolog demo --stay --proxies-per-region 2`"
+                f"the demo in {directory} has no {what}: start one with "
+                f"`geolog demo --stay {option} 2`"
             )
         settings = tomllib.loads((directory / SETTINGS_NAME).read_text(encoding="utf-8"))
         return cls(

@@ -97,7 +97,7 @@ async def open_proxied_drill(
     """Create the stream, and keep it under load until `load.end` or the end of the block."""
     timeline.lane_kind = "region"
     async with connect_in(cluster, cluster.regions[0], via="direct") as log:
-        stream = await _free_name(log, stream)
+        stream = await free_name(log, stream)
         await log.create_stream(stream, survive="1 region", segment_bytes=_SEGMENT_BYTES)
         load = ProxiedLoad(
             cluster, stream, timeline, writers_count=WRITERS_COUNT, is_named=is_named
@@ -109,7 +109,7 @@ async def open_proxied_drill(
             yield ProxiedDrill(stream, cluster, timeline, load, log, watch)
 
 
-async def _free_name(log: Log, stream: str) -> str:
+async def free_name(log: Log, stream: str) -> str:
     """This name, or with a number if an earlier drill has left it in the cluster."""
     taken = await log.list_streams(stream.partition("/")[0])
     names = [stream, *(f"{stream}-{number}" for number in range(2, len(taken) + 2))]

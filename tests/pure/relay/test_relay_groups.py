@@ -12,7 +12,7 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from geolog.metadata.relays import RelayGroups, RelayGroupSeen
+from geolog.metadata.relays import RelayGroups, RelayGroupSeen, RelayMemberRecord
 from geolog.transport.seam import Address
 from relay.protocol.group_member import GroupRole
 from relay.server.config import RelayConfig
@@ -180,6 +180,28 @@ async def test_a_target_whose_coordinator_is_lost_goes_on_with_the_next_one(
             await append_each(writer, [b"%d" % number for number in range(20)])
             await seen_when(cluster, TARGET, epoch=2, members=2)
             assert await wait_equal(log) >= 40
+
+
+async def test_a_relay_that_starts_again_takes_the_place_of_its_old_membership(
+    autojump_clock: MockClock,
+) -> None:
+    address = Address("one", PORT)
+    record = RelayMemberRecord(relay_id="one", region=HOME, address=address)
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.store.open_session() as before,
+        cluster.store.open_session() as now,
+        cluster.store.open_session() as other,
+    ):
+        first = await RelayGroups(before, "default").join(record)
+        second = await RelayGroups(other, "default").join(
+            attrs.evolve(record, relay_id="other")
+        )
+        again = await RelayGroups(now, "default").join(record)
+        seen = await RelayGroups(now, "default").look(HOME)
+
+    assert first < second < again
+    assert [one.number for one in seen.members] == [second, again]
 
 
 async def test_a_lost_session_ends_the_epoch_and_the_member_joins_at_the_end(
