@@ -94,8 +94,7 @@ class HomeFeed:
     @property
     def tail_sequence(self) -> int:
         """The sequence behind the home's last known record."""
-        end = self.buffer.end
-        return 0 if end is None else end.sequence_next
+        return self.history.sequence_next or 0
 
     @property
     def tail_us(self) -> int:
@@ -247,7 +246,7 @@ class HomeFeed:
             size_bytes=entry.length_bytes,
             since_us=header.append_time_us,
         )
-        self._tail_us = header.append_time_us
+        self._tail_us = max(self._tail_us, header.append_time_us)
         self.owner.on_taken(self, bytes_before)
         return taken
 

@@ -22,6 +22,7 @@ from relay.bridge.home_bridge import ChannelProgress, HomeBridge
 from relay.bridge.home_feed import HomeFeed, HomeFeeds
 from relay.protocol.link_state import LinkObservation, LinkStateBounds, LinkStateCore
 from relay.protocol.outgoing import ChannelState
+from relay.protocol.standby_buffer import BufferCoverage
 
 _LOOK_S = 0.25
 _REPORT_S = 1.0
@@ -193,7 +194,7 @@ class RelayReports:
             lag_records=lag.records,
             lag_bytes=lag.bytes,
             lag_s=self._lag_s(feed, target, progress),
-            buffered_records=feed.tail_sequence - begin if feed.has_begun else 0,
+            buffered_records=_records_in(coverage) if feed.has_begun else 0,
             buffered_bytes=coverage.bytes_count,
             buffer_begin=begin if feed.has_begun else None,
             is_covered=feed.covers(target),
@@ -202,3 +203,8 @@ class RelayReports:
             refused_count=feed.placing.refused_count,
             alarm=standing.alarm or feed.failure,
         )
+
+
+def _records_in(coverage: BufferCoverage) -> int:
+    begin = 0 if coverage.begin is None else coverage.begin.sequence_next
+    return 0 if coverage.end is None else coverage.end.sequence_next - begin

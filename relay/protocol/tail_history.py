@@ -73,6 +73,8 @@ class TailHistory:
         self, first_sequence: int, sequence_next: int, *, size_bytes: int, since_us: int
     ) -> None:
         """Note entries at the tail: their sequences, their bytes, the first one's time."""
+        if self._runs and first_sequence < sequence_next <= self._runs[-1].sequence_next:
+            return  # A buffer is filled again from further back: the tail is where it was.
         if self._runs and first_sequence != self._runs[-1].sequence_next:
             self._runs.clear()  # The reader went on elsewhere: what is between is not known.
         self._runs.append(_Run(first_sequence, sequence_next, size_bytes, since_us))

@@ -83,3 +83,13 @@ def test_a_reader_that_goes_on_elsewhere_begins_anew() -> None:
     history.on_run(50, 60, size_bytes=100, since_us=2)
 
     assert (len(history), history.lag_of(50).records) == (1, 10)
+
+
+def test_entries_that_are_read_again_leave_the_tail_where_it_is() -> None:
+    history = TailHistory()
+    history.on_run(0, 10, size_bytes=100, since_us=1)
+    history.on_run(10, 20, size_bytes=100, since_us=2)
+    history.on_run(3, 8, size_bytes=50, since_us=1)
+
+    assert (history.sequence_next, history.lag_of(10).records) == (20, 10)
+    assert (history.lag_of(0).bytes, history.lag_of(0).since_us) == (200, 1)
