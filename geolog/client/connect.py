@@ -19,6 +19,7 @@ from geolog.client.proxies.directory import RegisteredProxies
 from geolog.client.proxies.proxies import Proxies, Via
 from geolog.client.proxies.routes import ProxyRoutes
 from geolog.client.relays.relay_links import RelayLinks
+from geolog.client.relays.relay_places import RelayPlaces
 from geolog.ledger.nodes.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
 from geolog.ledger.replicas.region_prober import RegionProber
@@ -28,6 +29,7 @@ from geolog.ledger.replicas.shadow_requests import ShadowRequests
 from geolog.metadata.clusters import check_cluster
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach, reach_of
+from geolog.metadata.relays import RelayGroups
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper, parse_servers
@@ -67,7 +69,7 @@ async def open_log(
     ask_reach: asks the servers of the metadata store how they are. metadata_regions: the region
     of each of them. None: not known. proxies: write proxies to ask before others. messages:
     carries sessions with them; WebSockets over the transport if None. find_relays: tells the
-    relays of a region.
+    relays of a region; metadata does if None.
     """
     config = config or LogConfig()
     paths = ClusterPaths(cluster)
@@ -91,7 +93,7 @@ async def open_log(
             nursery.start_soon(RegionSearch(replicas, RegionProber(replicas, rng)).run)
         directory = RegisteredProxies(metadata, cluster, region, proxies)
         messages = messages or WebSockets(transport)
-        find_relays = find_relays or _no_relays
+        find_relays = find_relays or RelayPlaces(RelayGroups(metadata, cluster)).find
         multicast = RelayMulticast(
             cluster=cluster,
             region=region,
@@ -126,12 +128,6 @@ async def open_log(
             yield log
         finally:
             log.close()
-
-
-async def _no_relays(region: str) -> Sequence[Address]:
-    """Stands for a cluster without relays."""
-    del region
-    return ()
 
 
 @asynccontextmanager

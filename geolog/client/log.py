@@ -41,7 +41,14 @@ from geolog.client.arguments import checked
 from geolog.client.cursors.cursors import CursorDescription, Cursors
 from geolog.client.hedging import hedge_policy
 from geolog.client.proxies.proxies import Proxies
-from geolog.client.reading.bounds import EARLIEST, AtDlsn, AtSequence, Bound
+from geolog.client.reading.bounds import (
+    EARLIEST,
+    LATEST,
+    AtDlsn,
+    AtSequence,
+    Bound,
+    check_order,
+)
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.record import Gap
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
@@ -80,6 +87,7 @@ from geolog.partition.takeover import Takeover
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.read_end import PartitionEnd
+from geolog.protocol.read_ranges import SequenceSpan
 from geolog.protocol.relay_report import RelayedStreamReport, RelayEvent
 from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
@@ -226,7 +234,8 @@ class Log:
             config=config.reader,
         )
 
-        self._links = links(self._catalog)
+        self.links = links(self._catalog)
+        """Reports of relays."""
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -433,14 +442,44 @@ class Log:
             one.number: await self._upkeep.truncate(one, firsts[one.number]) for one in names
         }
 
+    @_public
+    async def spans_between(
+        self, name: str, *, start: Bound = EARLIEST, stop: Bound | None = None
+    ) -> tuple[int, list[SequenceSpan]]:
+        """Where the records between two positions lie: for those that divide a read into parts.
+
+        name: a stream, or one partition of it. Without `stop` up to the current end: that
+        of the region's mirror, if it has one. Returns the creation time of the stream in
+        microseconds UTC, which tells its life from another one, and the span of each partition.
+        NoSuchStreamError; InvalidArgumentError for a position beyond the end.
+        """
+        record, names = await self._named(name)
+        check_order(start, stop)
+        spans = []
+        for one in names:
+            scan = await self._nearest_scan(record, one, (start, stop), self._reader)
+            if isinstance(start, AtSequence):  # The read reports trimmed records as a gap.
+                check_one_partition(str(record.name), len(names), start)
+                check_within(one, start, await scan.end())
+                first = start.sequence
+            else:
+                first = await self._sequence_in(scan, start, len(names))
+            end = await self._sequence_in(scan, stop or LATEST, len(names))
+            spans.append(SequenceSpan(str(record.name), one.number, first, end))
+        return record.created_us, spans
+
     async def _sequence_at(
         self, record: StreamRecord, name: PartitionName, bound: Bound, names_count: int
     ) -> int:
+        return await self._sequence_in(self._scan(record, name), bound, names_count)
+
+    async def _sequence_in(self, scan: PartitionScan, bound: Bound, names_count: int) -> int:
         """The sequence of the first record at or after a position, or of the end."""
-        check_one_partition(str(name.stream), names_count, bound)
-        scan = self._scan(record, name)
+        check_one_partition(str(scan.name.stream), names_count, bound)
         end = await scan.end()
-        check_within(name, bound, end)
+        check_within(scan.name, bound, end)
+        if bound == LATEST:
+            return end.sequence
         async with open_stream_reader(
             [scan], start=bound, stop=None, is_following=False, config=self._config.reader
         ) as reader:
@@ -540,7 +579,7 @@ class Log:
         whose coordinator does not answer is `down`, with the reason in `alarm`.
         NoSuchStreamError.
         """
-        return await self._links.status(None if name is None else StreamName.parse(name))
+        return await self.links.status(None if name is None else StreamName.parse(name))
 
     @asynccontextmanager
     @_public
@@ -551,7 +590,7 @@ class Log:
 
         follow: go on with new ones, from coordinators that come later, too.
         """
-        async with self._links.open_events(follow=follow) as events:
+        async with self.links.open_events(follow=follow) as events:
             yield events
 
     @_public
@@ -561,7 +600,7 @@ class Log:
             self.access,
             ask_reach=self._ask_reach,
             ledgers_max=None if every_ledger else LEDGERS_JUDGED_MAX,
-            links=await self._links.status(),
+            links=await self.links.status(),
         )
 
     @_public
@@ -637,9 +676,13 @@ class Log:
         )
 
     async def _nearest_scan(
-        self, record: StreamRecord, name: PartitionName, start: Bound, reader: LedgerReader
+        self,
+        record: StreamRecord,
+        name: PartitionName,
+        bounds: Sequence[Bound | None],
+        reader: LedgerReader,
     ) -> PartitionScan:
-        """The region's own mirror if there is one that has the start; else the home.
+        """The region's own mirror if there is one that reaches all bounds; else the home.
 
         A mirror is behind its home, and one that was never begun has nothing.
         """
@@ -650,8 +693,10 @@ class Log:
         if not await self._partitions.segments.buckets(mirror.name):
             return at_home
         try:
-            if isinstance(start, AtSequence | AtDlsn):
-                check_within(mirror.name, start, await mirror.end())
+            if any(isinstance(bound, AtSequence | AtDlsn) for bound in bounds):
+                end = await mirror.end()
+                for bound in bounds:
+                    check_within(mirror.name, bound, end)
         except InvalidArgumentError:
             return at_home
         return mirror
@@ -807,11 +852,10 @@ class Log:
             latest = (await self._catalog.read_same(record)).partition_names()
             mine = latest[first::count]
             return [
-                await self._nearest_scan(record, one, EARLIEST, ledgers)
-                for one in mine[known_count:]
+                await self._nearest_scan(record, one, (), ledgers) for one in mine[known_count:]
             ]
 
-        scans = [await self._nearest_scan(record, one, start, ledgers) for one in names]
+        scans = [await self._nearest_scan(record, one, (start, stop), ledgers) for one in names]
         async with AsyncExitStack() as stack:
             yield [
                 await stack.enter_async_context(

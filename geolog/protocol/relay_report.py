@@ -10,6 +10,8 @@ import enum
 
 import attrs
 
+from geolog.protocol.watermark import Watermark
+
 
 class LinkState(enum.Enum):
     """The state of a stream on its link, from the best to the worst."""
@@ -66,6 +68,10 @@ class RelayedStreamReport:
     """Entries of the owner's multicast that the buffer had, and that were dropped."""
     refused_count: int | None = None
     """Entries of the multicast that could not be placed; the reader of the log brings them."""
+    life: str = ""
+    """The life of the stream; empty if no coordinator tells."""
+    durable: Watermark | None = None
+    """The last entry that is durable in the mirror."""
     alarm: str | None = None
     """Why the channel was last stopped, or why no coordinator tells of it."""
 

@@ -9,7 +9,7 @@ a standby that takes over has what its targets may lack.
 A feed begins at the tail, or where the target that is furthest behind stands, if that is known.
 It is trimmed by what every target has durably, and bounded for each partition and in all.
 
-Rules: PROTOCOL B5, B7, T1 and T5.
+Rules: PROTOCOL B5, B7, T1, T5 and T6.
 """
 
 import logging
@@ -22,7 +22,7 @@ from geolog.background import open_background
 from geolog.client.log import Log
 from geolog.client.reading.read_range import Begin
 from geolog.protocol.ids import SegmentEntry
-from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
 from geolog.protocol.watermark import Watermark
 from geolog.wire.entry import EncodedEntry
 from relay.bridge.home_log import HomeLog, open_home_log, open_home_log_at
@@ -84,6 +84,9 @@ class HomeFeed:
     """Entries that the multicast brought first."""
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _tail_us: int = 0
+    _filling: tuple[Watermark | None] | None = None
+    """Where the buffer was last begun again for a target's sake."""
+    _following: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _is_asked: bool = False
     """Whether the log was asked for its end since the last new entry."""
 
@@ -120,6 +123,27 @@ class HomeFeed:
         if marks and len(marks) == len(self.record.relay_to):
             self.owner.shrink(self, min(marks))
 
+    @property
+    def fill_bytes_max(self) -> int:
+        """Bytes that may be read again so that the buffer has what a target lacks.
+
+        Half of what it holds: a buffer that was filled to its bound would drop its beginning
+        with the next entry, and be filled again.
+        """
+        return self.buffer.bounds.bytes_max // 2
+
+    def fill_from(self, position: Watermark | None) -> None:
+        """Begin the buffer again, behind this position: a target lacks what follows it."""
+        if self._filling is not None and self._filling == (position,):
+            return  # It was tried: the bounds have cut it since.
+        self._filling = (position,)
+        self.owner.forget(self)
+        self.placing = MulticastPlacing()
+        if position is not None:
+            self.buffer.begin_behind(position)
+        self._following.cancel(reason="the buffer begins further back")
+        self._tell()
+
     def covers(self, target: str) -> bool:
         """Whether the buffer has all that a target lacks."""
         standing = self.targets.get(target)
@@ -136,10 +160,13 @@ class HomeFeed:
         """Read the tail until the stream is sealed, or the feed is dropped."""
         with self.reading:
             while True:
+                self._following = trio.CancelScope()
                 try:
-                    if await self._read():
-                        return
-                    self.failure = None
+                    with self._following:
+                        if await self._read():
+                            return
+                    if self._following.cancelled_caught:
+                        continue
                 except TrimmedError as error:
                     self._begin_again(str(error))
                 except GeologError as error:
@@ -289,6 +316,10 @@ class HomeFeeds:
     def buffered_bytes(self) -> int:
         """Bytes in all buffers."""
         return self._buffered_bytes
+
+    def feed_named(self, stream: str, life: str, partition: int) -> HomeFeed | None:
+        """The feed of a partition."""
+        return self.by_name.get(PartitionName(StreamName.parse(stream), partition, life))
 
     def feeds_of(self, target: str) -> list[HomeFeed]:
         """The partitions that are relayed to this target, in the order of their names."""

@@ -201,6 +201,8 @@ class RelayReports:
             replayed_count=0 if progress is None else progress.replayed_count,
             duplicates_count=feed.placing.repeated_count,
             refused_count=feed.placing.refused_count,
+            life=feed.name.life,
+            durable=durable,
             alarm=standing.alarm or feed.failure,
         )
 

@@ -93,6 +93,11 @@ class StandbyBuffer:
         return len(self._kept)
 
     @property
+    def bounds(self) -> BufferBounds:
+        """Its bounds."""
+        return self._bounds
+
+    @property
     def begin(self) -> Watermark | None:
         """The place behind which the buffer has everything."""
         return self._begin

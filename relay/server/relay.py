@@ -30,6 +30,7 @@ from geolog.wire.session.codes import Code, close_code
 from relay.bridge.bridge_ends import BridgeConfig, BridgeEnds
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
 from relay.bridge.multicast_inlet import MulticastInlet
+from relay.bridge.standby_follower import StandbyFollower
 from relay.group.relay_group import GROUP_PATH, SUBPROTOCOL_GROUP, RelayGroup
 from relay.protocol.bridge_messages import BridgeRefused
 from relay.protocol.group_member import GroupRole
@@ -95,6 +96,11 @@ class Relay:
     def role(self) -> GroupRole:
         """Its place in its group now."""
         return self.group.role
+
+    @property
+    def feeds(self) -> HomeFeeds | None:
+        """The newest entries of the region's relayed streams; None while it only waits."""
+        return self._feeds
 
     async def run(self, listener: Listener) -> None:
         """Be a member of the group, and serve; never returns."""
@@ -192,8 +198,13 @@ class Relay:
         return self._feeds
 
     async def _feed(self, feeds: HomeFeeds, scope: trio.CancelScope) -> None:
+        follower = StandbyFollower(
+            feeds, self._log.links, lambda: self.role is GroupRole.COORDINATOR
+        )
         with scope:
-            await feeds.run()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(follower.run)
+                await feeds.run()
 
     async def _coordinate(self, epoch: int) -> None:
         """Hold all bridges in this epoch, until it is cancelled."""

