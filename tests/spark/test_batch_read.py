@@ -142,6 +142,25 @@ def test_records_truncated_after_planning_fail_the_read_or_are_left_out(
 
 
 @pytest.mark.parametrize(
+    ("count_again", "message"),
+    [(0, "shop/doomed"), (100, "shop/doomed was deleted and created again")],
+)
+def test_a_stream_that_is_deleted_after_planning_fails_the_read(
+    source: Source, zookeeper: str, count_again: int, message: str
+) -> None:
+    write(zookeeper, "shop/doomed", count=100)
+    frame = source.load("shop/doomed")
+    assert len(frame.collect()) == 100  # The frame keeps its plan.
+    with connected(zookeeper) as log:
+        log.delete_stream("shop/doomed")
+    if count_again:
+        write(zookeeper, "shop/doomed", count=count_again)
+
+    with pytest.raises(PySparkException, match=message):
+        frame.collect()
+
+
+@pytest.mark.parametrize(
     ("stream", "options", "message"),
     [
         ("shop/order", {}, "no stream 'shop/order': did you mean 'shop/orders'"),
