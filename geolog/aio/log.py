@@ -52,6 +52,8 @@ class Log:
 
     create_stream = _in_trio_thread(TrioLog.create_stream)
     update_stream = _in_trio_thread(TrioLog.update_stream)
+    namespace_defaults = _in_trio_thread(TrioLog.namespace_defaults)
+    set_namespace_defaults = _in_trio_thread(TrioLog.set_namespace_defaults)
     seal_stream = _in_trio_thread(TrioLog.seal_stream)
     truncate_stream = _in_trio_thread(TrioLog.truncate_stream)
     delete_stream = _in_trio_thread(TrioLog.delete_stream)

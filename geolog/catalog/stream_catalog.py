@@ -3,7 +3,7 @@
 Rules: PROTOCOL H1, H4 and S17.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import attrs
@@ -24,6 +24,8 @@ from geolog.metadata.seam import (
     Put,
 )
 from geolog.protocol.home_record import HomeRecord
+from geolog.protocol.ids import FIRST_SEQUENCE
+from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.stream_state import (
     OwnerRecord,
     PartitionName,
@@ -69,7 +71,7 @@ class StreamCatalog:
         await self._begin_create(attrs.evolve(record, is_incomplete=True), [])
         try:
             at_home = [] if record.home is None else [Check(self._home_path(record), 0)]
-            await self._make_partitions(record, record.log_names(), at_home)
+            await self._make_partitions(record, record.log_names(), at_home, {})
             await self._put(record, 0, at_home)
         except (BadVersionError, NoNodeError):
             raise NoSuchStreamError(
@@ -84,7 +86,7 @@ class StreamCatalog:
             home = HomeRecord(region=record.home, home_epoch=record.home_epoch)
             operations.append(Create(self._home_path(record), seal_document(home)))
         for partition in names:
-            operations += self._makes(partition)
+            operations += self._makes(partition, {})
         try:
             await self._metadata.multi(operations)
         except NodeExistsError:
@@ -95,7 +97,11 @@ class StreamCatalog:
             ) from None
 
     async def _make_partitions(
-        self, record: StreamRecord, names: list[PartitionName], at_home: list[Check]
+        self,
+        record: StreamRecord,
+        names: list[PartitionName],
+        at_home: list[Check],
+        firsts: Mapping[PartitionName, LogSequence],
     ) -> None:
         """Make the partitions that do not exist; an interrupted attempt may have made some.
 
@@ -107,12 +113,12 @@ class StreamCatalog:
             some = names[start : start + _MADE_AT_ONCE]
             try:
                 await self._metadata.multi(
-                    [*checks, *(one for name in some for one in self._makes(name))]
+                    [*checks, *(one for name in some for one in self._makes(name, firsts))]
                 )
             except NodeExistsError:
                 for name in some:
                     with suppress(NodeExistsError):
-                        await self._metadata.multi([*checks, *self._makes(name)])
+                        await self._metadata.multi([*checks, *self._makes(name, firsts)])
 
     async def _put(
         self, record: StreamRecord, version: int, at_home: Sequence[Check] = ()
@@ -139,11 +145,14 @@ class StreamCatalog:
         """Fail the multi if another stream has the name now: versions restart at 0."""
         return Check(self._paths.stream_life(record.name, record.life), 0)
 
-    def _makes(self, partition: PartitionName) -> list[Operation]:
+    def _makes(
+        self, partition: PartitionName, firsts: Mapping[PartitionName, LogSequence]
+    ) -> list[Operation]:
+        trim = TrimRecord(first_sequence=firsts.get(partition, FIRST_SEQUENCE))
         return [
             Create(self._paths.partition(partition)),
             Create(self._paths.owner(partition), seal_document(OwnerRecord())),
-            Create(self._paths.trim(partition), seal_document(TrimRecord())),
+            Create(self._paths.trim(partition), seal_document(trim)),
             Create(self._paths.segments(partition)),
         ]
 
@@ -197,11 +206,16 @@ class StreamCatalog:
         return open_document(stored.data, StreamRecord, path=path), stored.version
 
     async def change(
-        self, name: StreamName, changed: Callable[[StreamRecord], StreamRecord]
+        self,
+        name: StreamName,
+        changed: Callable[[StreamRecord], StreamRecord],
+        *,
+        firsts: Mapping[PartitionName, LogSequence] | None = None,
     ) -> StreamRecord:
         """Apply `changed` to the settings by compare-and-set. NoSuchStreamError.
 
-        New partitions and mirrors are made first.
+        New partitions and mirrors are made first. firsts: where new mirrors begin that do not
+        begin with their home.
         """
         while True:
             found, version = await self._find(name)
@@ -210,7 +224,7 @@ class StreamCatalog:
                 at_home = await self._is_at_home(record)
                 known = set(found.log_names())
                 new = [one for one in record.log_names() if one not in known]
-                await self._make_partitions(record, new, at_home)
+                await self._make_partitions(record, new, at_home, firsts or {})
                 await self._put(record, version, at_home)
             except (BadVersionError, NoNodeError):
                 continue  # It was changed meanwhile, or deleted.

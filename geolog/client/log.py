@@ -24,6 +24,7 @@ from geolog.catalog.descriptions import (
     SegmentDescription,
     StreamDescription,
 )
+from geolog.catalog.namespace_defaults import NamespaceCatalog, NamespaceDefaults
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.stream_catalog import StreamCatalog, StreamExistsError
@@ -58,6 +59,12 @@ from geolog.client.reading.stream_reader import (
     check_within,
     open_stream_reader,
 )
+from geolog.client.relays.mirror_begins import (
+    check_begin_of_more,
+    check_begin_of_new,
+    has_start,
+    segment_begin,
+)
 from geolog.client.relays.relay_links import RelayLinks
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.proxied_writer import WrittenStream, open_proxied_writer
@@ -85,6 +92,7 @@ from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.partition.tail import TailFinder
 from geolog.partition.takeover import Takeover
 from geolog.protocol.hedge_policy import HedgePolicy
+from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.read_ranges import SequenceSpan
@@ -98,6 +106,7 @@ from geolog.protocol.stream_state import (
     parse_target,
 )
 from topology.errors import ClosedError, InvalidArgumentError, SealedError
+from topology.quorum import Durability
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -178,6 +187,7 @@ class Log:
         self._ask_reach = ask_reach
         self._ledgers = LedgerMetadata(metadata, ClusterPaths(cluster), repairs)
         self._catalog = StreamCatalog(metadata, ClusterPaths(cluster))
+        self._namespaces = NamespaceCatalog(metadata, ClusterPaths(cluster))
         self._partitions = PartitionMetadata(metadata, ClusterPaths(cluster), self._ledgers)
         self._reader = LedgerReader(
             replicas,
@@ -306,9 +316,10 @@ class Log:
         min_regions: int | None = None,
         durability: str = "regions",
         policy: str | None = None,
-        mode: str = "global",
+        mode: str | None = None,
         home: str | None = None,
-        relay_to: Sequence[str] = (),
+        relay_to: Sequence[str] | None = None,
+        relay_from: Bound = EARLIEST,
         partitions: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
         segment_age_s: float = SEGMENT_AGE_S,
@@ -329,7 +340,9 @@ class Log:
         why, and at what cost.
         mode: "global" is durable across regions; "regional", in its home region alone.
         home: the region of a "regional" stream; this client's, if left out.
-        relay_to: regions that mirror a "regional" stream, each with the same quorums.
+        relay_to: regions that mirror a "regional" stream, each with the same quorums. The
+        namespace has defaults for these three.
+        relay_from: where mirrors begin; a new stream has but one place.
         partitions: number of partitions, each a log with its own order.
         segment_bytes, segment_age_s: roll to a new segment at this size or age.
         retention_s, retention_bytes: each partition keeps at least this much; None keeps all.
@@ -340,6 +353,15 @@ class Log:
         cluster's nodes can hold the quorums.
         """
         stream = StreamName.parse(name)
+        if mode is None or relay_to is None:
+            defaults = await self._namespaces.read(stream.namespace)
+            mode = mode or defaults.mode.value
+            if mode == defaults.mode.value and home is None:
+                home = defaults.home
+            if relay_to is None:
+                is_like = mode == defaults.mode.value
+                relay_to = defaults.targets_of(home) if is_like else ()
+        check_begin_of_new(relay_from, relay_to)
         settings = StreamSettings(
             mode=mode,
             home=home,
@@ -380,6 +402,35 @@ class Log:
         )
 
     @_public
+    async def namespace_defaults(self, namespace: str) -> NamespaceDefaults:
+        """The mode, home and targets of streams whose creator does not say."""
+        return await self._namespaces.read(namespace)
+
+    @_public
+    async def set_namespace_defaults(
+        self,
+        namespace: str,
+        *,
+        mode: str = "global",
+        home: str | None = None,
+        relay_to: Sequence[str] = (),
+    ) -> NamespaceDefaults:
+        """Set the mode, home and targets of streams that are made in the namespace later.
+
+        Streams that exist stay as they are. A stream whose home is one of the targets is
+        relayed to the others. InvalidArgumentError; NotEnoughNodesError if a region cannot hold
+        the copies that a `regional` stream usually has.
+        """
+        defaults = NamespaceDefaults(mode=mode, home=home, relay_to=relay_to)
+        if defaults.home is not None:
+            tried = StreamSettings(
+                mode=mode, home=home, relay_to=relay_to, durability=Durability.REGIONS.value
+            )
+            await self._planner.plan(tried)
+        await self._namespaces.write(namespace, defaults)
+        return defaults
+
+    @_public
     async def update_stream(
         self,
         name: str,
@@ -391,13 +442,15 @@ class Log:
         retention_bytes: int | Literal["same"] | None = "same",
         writer_retention_s: float | None = None,
         relay_to: Sequence[str] | None = None,
+        relay_from: Bound = EARLIEST,
     ) -> StreamDescription:
         """Change settings of a stream; leave the others as they are.
 
         Writers opened from now on use them. The number of partitions can only grow. A retention
         of None keeps all records. relay_to: the regions that mirror the stream from now on; the
-        mirrors in others are deleted. NoSuchStreamError, InvalidArgumentError, SealedError;
-        NotEnoughNodesError if a region cannot hold a mirror.
+        mirrors in others are deleted. relay_from: where mirrors begin that are new; it is
+        rounded down to the beginning of a segment. NoSuchStreamError, InvalidArgumentError,
+        SealedError; NotEnoughNodesError if a region cannot hold a mirror.
         """
         changes = StreamChanges(
             partitions=partitions,
@@ -409,12 +462,27 @@ class Log:
             relay_to=relay_to,
         )
         stream = StreamName.parse(name)
+        check_begin_of_more(relay_from, relay_to)
+        firsts: dict[PartitionName, LogSequence] = {}
         if changes.relay_to:
-            found = await self._catalog.read(stream)
+            found = await self._catalog.read_latest(stream)
             check_relay(found.mode, found.home, changes.relay_to)
             await self._planner.check_targets(changes.relay_to, found.quorum, found.placement)
-        await self._upkeep.change(stream, changes)
+            if relay_from != EARLIEST:
+                firsts = await self._mirror_begins(found, changes.relay_to, relay_from)
+        await self._upkeep.change(stream, changes, firsts=firsts)
         return await self.describe_stream(name)
+
+    async def _mirror_begins(
+        self, record: StreamRecord, relay_to: Sequence[str], relay_from: Bound
+    ) -> dict[PartitionName, LogSequence]:
+        """Where the mirrors in these regions would begin."""
+        begins: dict[PartitionName, LogSequence] = {}
+        for one in record.partition_names():
+            at = await self._sequence_at(record, one, relay_from, record.partitions)
+            first = await segment_begin(self._scan(record, one), at)
+            begins |= {one.mirrored_in(region): first for region in relay_to}
+        return begins
 
     @_public
     async def seal_stream(self, name: str) -> StreamDescription:
@@ -693,6 +761,8 @@ class Log:
         if not await self._partitions.segments.buckets(mirror.name):
             return at_home
         try:
+            if not await has_start(mirror, at_home, bounds[0] or EARLIEST):
+                return at_home
             if any(isinstance(bound, AtSequence | AtDlsn) for bound in bounds):
                 end = await mirror.end()
                 for bound in bounds:
@@ -852,7 +922,8 @@ class Log:
             latest = (await self._catalog.read_same(record)).partition_names()
             mine = latest[first::count]
             return [
-                await self._nearest_scan(record, one, (), ledgers) for one in mine[known_count:]
+                await self._nearest_scan(record, one, (EARLIEST,), ledgers)
+                for one in mine[known_count:]
             ]
 
         scans = [await self._nearest_scan(record, one, (start, stop), ledgers) for one in names]

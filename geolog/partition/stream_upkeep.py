@@ -4,7 +4,7 @@ Rules: PROTOCOL H4, H11, S15 and S16.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 
@@ -41,14 +41,21 @@ class StreamUpkeep:
     takeover: Takeover
     now_us: Callable[[], int]
 
-    async def change(self, name: StreamName, changes: StreamChanges) -> StreamRecord:
+    async def change(
+        self,
+        name: StreamName,
+        changes: StreamChanges,
+        *,
+        firsts: Mapping[PartitionName, LogSequence] | None = None,
+    ) -> StreamRecord:
         """Change the settings of a stream; mirrors that are no longer wanted are deleted.
 
-        NoSuchStreamError, InvalidArgumentError, SealedError.
+        firsts: where new mirrors begin that do not begin with their home. NoSuchStreamError,
+        InvalidArgumentError, SealedError.
         """
         if changes.relay_to is not None:  # One that was left would be taken for a new one.
             await self._delete_mirrors_left(await self.catalog.read_latest(name))
-        record = await self.catalog.change(name, changes.applied_to)
+        record = await self.catalog.change(name, changes.applied_to, firsts=firsts)
         if changes.relay_to is not None:
             await self._delete_mirrors_left(record)
         return record
@@ -97,13 +104,13 @@ class StreamUpkeep:
         return trim.first_sequence
 
     async def _mirrored_to(self, mirror: PartitionName) -> int:
-        """The sequence after all completed rows of a mirror; 0 if it has none."""
+        """The sequence after all completed rows of a mirror; its first if it has none."""
         async with aclosing(self.partitions.segments.numbers_back(mirror)) as numbers:
             async for number in numbers:
                 for listed in await self.partitions.segments.at(mirror, [number]):
                     if listed.record.last_sequence is not None:
                         return listed.record.last_sequence + 1
-        return 0
+        return (await self.partitions.trims.read(mirror)).first_sequence
 
     async def retain(self, retention: PartitionRetention) -> None:
         """Truncate a partition to its retention."""

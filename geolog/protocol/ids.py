@@ -31,6 +31,9 @@ Sequence = NewType("Sequence", int)
 LEDGER_FIRST = LedgerId(1)
 """The first ledger of a cluster."""
 
+FIRST_SEQUENCE = Sequence(0)
+"""Of a partition's first record."""
+
 NO_EPOCH = Epoch(0)
 """Lower than any epoch that an owner takes."""
 

@@ -274,12 +274,14 @@ class HomeBridge:
     # Reading the log for a target that is further behind than the buffer.
 
     async def _fetch(
-        self, channel: _HomeChannel, scope: trio.CancelScope, position: Watermark | None
+        self, channel: _HomeChannel, scope: trio.CancelScope, behind: FetchAfter
     ) -> None:
         with scope:
             try:
                 scan = self._feeds.log.scan_of(channel.feed.record, channel.name)
-                async with open_home_log(scan, position) as log:
+                async with open_home_log(
+                    scan, behind.position, first_sequence=behind.first_sequence
+                ) as log:
                     while entries := await log.next_entries():
                         self.fetched_count += len(entries)
                         self._perform(channel, channel.core.on_fetched(entries))
@@ -297,9 +299,9 @@ class HomeBridge:
             match effect:
                 case StopChannel(code, error):
                     self._stop(channel, code, error)
-                case FetchAfter(position):
+                case FetchAfter():
                     channel.fetching = trio.CancelScope()
-                    self._nursery.start_soon(self._fetch, channel, channel.fetching, position)
+                    self._nursery.start_soon(self._fetch, channel, channel.fetching, effect)
                 case StopFetching():
                     assert channel.fetching is not None
                     channel.fetching.cancel(reason="the buffer has the rest")
@@ -375,11 +377,13 @@ class HomeBridge:
             message = decode_from_target(data)
             now_s = trio.current_time()
             match message:
-                case WatermarkTold(number, watermark):
+                case WatermarkTold(number, watermark, first_sequence):
                     channel = self._channels.get(number)
                     if channel is not None:
                         channel.feed.on_durable(self._target, watermark)
-                        effects = self._link.on_told(number, watermark, now_s=now_s)
+                        effects = self._link.on_told(
+                            number, watermark, first_sequence=first_sequence, now_s=now_s
+                        )
                         self._perform(channel, effects)
                         self._awake.set()
                 case DurableTold(number, watermark):

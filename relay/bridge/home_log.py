@@ -17,6 +17,7 @@ from geolog.client.reading.scan import PartitionScan
 from geolog.client.reading.walk import Chunk, PartitionWalk, open_walk
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.partition.mirror_entry import SegmentBegin
+from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.stream_state import SegmentRecord
 from geolog.protocol.watermark import Watermark
 from geolog.wire.entry import EncodedEntry
@@ -85,14 +86,27 @@ class HomeLog:
 
 @asynccontextmanager
 async def open_home_log(
-    scan: PartitionScan, position: Watermark | None
+    scan: PartitionScan,
+    position: Watermark | None,
+    *,
+    first_sequence: Sequence = FIRST_SEQUENCE,
 ) -> AsyncIterator[HomeLog]:
-    """Read behind this position while the block lasts, without an end."""
+    """Read behind this position while the block lasts, without an end.
+
+    Without a position from the beginning of the segment that has this sequence, or from the
+    first one that is left.
+    """
     if position is None:
+        await scan.refresh()
         begin = Begin(sequence=await scan.trim())
         first = await scan.next_segment(1)
         if first is not None:
-            begin = Begin(segment=first, sequence=begin.sequence)
+            has = await scan.last_segment(lambda one: one.first_sequence <= first_sequence)
+            if has is None:
+                begin = Begin(segment=first, sequence=begin.sequence)
+            else:
+                skipped = max(begin.sequence, has.first_sequence)
+                begin = Begin(segment=has.row_number, sequence=skipped)
     else:
         begin = Begin(position.segment, position.entry, position.sequence_next)
     async with open_walk(scan, begin, None) as walk:

@@ -163,8 +163,12 @@ class TargetBridge:
                 name = record.partition(asked.partition).mirrored_in(self._hello.region)
                 try:
                     async with opener.open_mirror(record, name, channel) as mirror:
+                        first = await opener.upkeep.partitions.trims.read_latest(name)
                         channel.mirror = mirror
-                        self.perform(channel, channel.core.on_mirror_opened(mirror.watermark))
+                        opened = channel.core.on_mirror_opened(
+                            mirror.watermark, first_sequence=first.first_sequence
+                        )
+                        self.perform(channel, opened)
                         raise await mirror.wait_failed()
                 except SealedError:  # It has all of a home that is sealed.
                     channel.mirror = None

@@ -15,7 +15,7 @@ Rules: PROTOCOL B1, B2 and B8.
 import attrs
 
 from geolog.partition.mirror_entry import SegmentBegin
-from geolog.protocol.ids import Sequence
+from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.watermark import Watermark
 from geolog.wire.entry import EncodedEntry
 
@@ -70,6 +70,8 @@ class WatermarkTold:
 
     channel: int
     watermark: Watermark | None
+    first_sequence: Sequence = FIRST_SEQUENCE
+    """Where an empty mirror is to begin: at the first entry of the segment that has it."""
 
 
 @attrs.frozen(eq=False)

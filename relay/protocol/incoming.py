@@ -14,6 +14,7 @@ Rules: PROTOCOL B3 and B4.
 
 import attrs
 
+from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.watermark import Watermark
 from relay.protocol.bridge_messages import (
     AskWatermark,
@@ -74,14 +75,19 @@ class IncomingChannel:
         """Whether nothing more is taken."""
         return self._is_over
 
-    def on_mirror_opened(self, watermark: Watermark | None) -> list[IncomingEffect]:
-        """The mirror is ours, and this is its last durable entry."""
+    def on_mirror_opened(
+        self, watermark: Watermark | None, *, first_sequence: Sequence = FIRST_SEQUENCE
+    ) -> list[IncomingEffect]:
+        """The mirror is ours, and this is its last durable entry.
+
+        first_sequence: where it is to begin if it is empty.
+        """
         if self._is_over:
             return []
         assert not self._is_told
         self._is_told = True
         self._last = self._durable = watermark
-        return [Tell(WatermarkTold(self._asked.channel, watermark))]
+        return [Tell(WatermarkTold(self._asked.channel, watermark, first_sequence))]
 
     def on_mirror_sealed(self, watermark: Watermark | None) -> list[IncomingEffect]:
         """The mirror is sealed, as its home is, and ends here; the channel rests."""

@@ -24,6 +24,7 @@ from collections import deque
 
 import attrs
 
+from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.watermark import Watermark
 from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.standby_buffer import StandbyBuffer
@@ -34,6 +35,8 @@ class FetchAfter:
     """Read the log behind this position, and give what is found to `on_fetched`."""
 
     position: Watermark | None
+    first_sequence: Sequence = FIRST_SEQUENCE
+    """Without a position: begin with the segment that has this one."""
 
 
 @attrs.frozen
@@ -80,6 +83,7 @@ class OutgoingChannel:
         self._state = ChannelState.ASKING
         self._position: Watermark | None = None
         self._durable: Watermark | None = None
+        self._first_sequence = FIRST_SEQUENCE
         self._fetched: deque[RelayedEntry] = deque()
         self._fetched_bytes = 0
         self._is_fetching = False
@@ -134,12 +138,18 @@ class OutgoingChannel:
         """Bytes of those."""
         return self._fetched_bytes
 
-    def on_told(self, watermark: Watermark | None) -> list[OutgoingEffect]:
-        """The mirror's watermark is known: go on behind it."""
+    def on_told(
+        self, watermark: Watermark | None, *, first_sequence: Sequence = FIRST_SEQUENCE
+    ) -> list[OutgoingEffect]:
+        """The mirror's watermark is known: go on behind it.
+
+        first_sequence: where an empty mirror is to begin.
+        """
         if self._state is not ChannelState.ASKING:
             return self._stop(_CONFLICT, "the target told its watermark twice")
         self._state = ChannelState.REPLAYING
         self._position = self._durable = watermark
+        self._first_sequence = first_sequence
         return self._supply()
 
     def on_buffered(self) -> list[OutgoingEffect]:
@@ -165,7 +175,7 @@ class OutgoingChannel:
             return None
         if self._fetched:
             return self._fetched[0]
-        return self._buffer.after(self._position)
+        return None if self._begins_later else self._buffer.after(self._position)
 
     def on_sent(self, entry: RelayedEntry) -> list[OutgoingEffect]:
         """The entry that `next_entry` gave was sent."""
@@ -207,13 +217,19 @@ class OutgoingChannel:
         """Say where the next entries come from, if that has changed."""
         if self._state not in (ChannelState.REPLAYING, ChannelState.LIVE):
             return []
-        if self._buffer.covers(self._position):
+        if not self._begins_later and self._buffer.covers(self._position):
             return self._go_on_from_buffer()
         self._state = ChannelState.REPLAYING
         if self._is_fetching:
             return []
         self._is_fetching = True
-        return [FetchAfter(self._position)]
+        first = self._first_sequence if self._begins_later else FIRST_SEQUENCE
+        return [FetchAfter(self._position, first)]
+
+    @property
+    def _begins_later(self) -> bool:
+        """Whether the next entry is not the first of the log, where a buffer may begin."""
+        return self._position is None and self._first_sequence > 0
 
     def _go_on_from_buffer(self) -> list[OutgoingEffect]:
         self._fetched.clear()

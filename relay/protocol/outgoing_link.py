@@ -16,6 +16,7 @@ from collections import deque
 
 import attrs
 
+from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.watermark import Watermark
 from relay.protocol.bridge_messages import SendEntry
 from relay.protocol.outgoing import ChannelState, OutgoingChannel, OutgoingEffect
@@ -107,14 +108,19 @@ class OutgoingLink:
         self._window_bytes = window_bytes
 
     def on_told(
-        self, number: int, watermark: Watermark | None, *, now_s: float
+        self,
+        number: int,
+        watermark: Watermark | None,
+        *,
+        first_sequence: Sequence = FIRST_SEQUENCE,
+        now_s: float,
     ) -> list[OutgoingEffect]:
-        """The watermark of a channel's mirror."""
+        """The watermark of a channel's mirror; where it is to begin if it is empty."""
         self._progress_s = now_s
         channel = self._channels[number]
         before_bytes = channel.unanswered_bytes
         self._asking_count -= channel.state is ChannelState.ASKING
-        effects = channel.on_told(watermark)
+        effects = channel.on_told(watermark, first_sequence=first_sequence)
         self._unanswered_bytes -= before_bytes - channel.unanswered_bytes
         self.on_ready(number)
         return effects

@@ -335,8 +335,8 @@ def _from_json(type_: int, fields: memoryview) -> BridgeMessage:
 def _check_numbers(message: BridgeMessage) -> None:
     """Refuse numbers that nobody could have meant."""
     match message:
-        case WatermarkTold(channel, watermark):
-            numbers = [channel]
+        case WatermarkTold(channel, watermark, first_sequence):
+            numbers = [channel, first_sequence]
             if watermark is not None:
                 _checked(watermark)
         case AskWatermark():

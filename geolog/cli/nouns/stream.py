@@ -2,7 +2,8 @@
 
 import textwrap
 import time
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, ParamSpec
 
 import attrs
 import click
@@ -18,10 +19,14 @@ from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.session import ask
 from geolog.cli.settings.quantities import parse_bytes, parse_seconds
 from geolog.cli.terminal.output import show
+from geolog.client.log import Log
 from geolog.client.placement_policies import own_policies
 from geolog.client.reading.bounds import parse_bound
+from geolog.protocol.stream_state import StreamName
 from topology.stream_policy import terms_named
 from topology.survive import Loss
+
+P = ParamSpec("P")
 
 _SIZES = ("ensemble_size", "write_quorum", "ack_quorum", "min_regions")
 
@@ -30,6 +35,42 @@ def parse_regions(text: str) -> tuple[str, ...]:
     """Parse names of regions, separated by commas; `none` and nothing name none."""
     named = tuple(one for one in (part.strip() for part in text.split(",")) if one)
     return () if named == ("none",) else named
+
+
+def _later_relay_options(verb: Callable[P, None]) -> Callable[P, None]:
+    """Add options that are not built yet: they are refused, never ignored."""
+    for option in (
+        click.option(
+            "--on-isolation",
+            type=click.Choice(["continue", "stop"]),
+            help="Whether a home that is cut off takes appends. stop is not available yet."
+            " [default: continue]",
+        ),
+        click.option(
+            "--rpo-max",
+            metavar="TIME|SIZE",
+            help="Refuse appends while mirrors are further behind, e.g. 5s. Not available yet.",
+        ),
+        click.option(
+            "--relay-retention",
+            type=click.Choice(["hold", "evict"]),
+            help="hold: keep records until every mirror has them. evict is not available yet."
+            " [default: hold]",
+        ),
+    ):
+        verb = option(verb)
+    return verb
+
+
+def _check_available(settings: dict[str, object]) -> None:
+    """Take the options that are not built yet out of the settings, and refuse their use."""
+    for option, key, built in (
+        ("--relay-retention evict", "relay_retention", "hold"),
+        ("--rpo-max", "rpo_max", None),
+        ("--on-isolation stop", "on_isolation", "continue"),
+    ):
+        if settings.pop(key) not in (None, built):
+            raise click.UsageError(f"{option} is not available yet: leave it out")
 
 
 @click.group(cls=Noun, name="stream")
@@ -51,49 +92,31 @@ def command() -> None:
 @click.option(
     "--mode",
     type=click.Choice(["global", "regional"]),
-    default="global",
-    show_default=True,
     help="Replication mode. global: acknowledge an append once it is durable in several"
-    " regions; regional: once it is durable in the home region.",
+    " regions; regional: once it is durable in the home region. [default: the namespace's, else"
+    " global]",
 )
 @click.option(
     "--home",
     metavar="REGION",
-    help="Home of a regional stream: the region of all its copies. [default: --region]",
+    help="Home of a regional stream: the region of all its copies. [default: the namespace's,"
+    " else --region]",
 )
 @click.option(
     "--relay-to",
     type=parse_regions,
-    default="",
-    metavar="R,R",
-    help="Regions that mirror a regional stream, e.g. eu-west,ap-northeast. [default: none]",
+    metavar="R,R|none",
+    help="Regions that mirror a regional stream, e.g. eu-west,ap-northeast. [default: the"
+    " namespace's, else none]",
 )
 @click.option(
     "--relay-from",
     default="earliest",
     show_default=True,
     metavar="POSITION",
-    help="Where mirrors begin. Only earliest is available yet.",
+    help="Where mirrors begin: earliest or latest; a new stream has no other place.",
 )
-@click.option(
-    "--relay-retention",
-    type=click.Choice(["hold", "evict"]),
-    default="hold",
-    show_default=True,
-    help="hold: keep records until every mirror has them. evict is not available yet.",
-)
-@click.option(
-    "--rpo-max",
-    metavar="TIME|SIZE",
-    help="Refuse appends while mirrors are further behind, e.g. 5s. Not available yet.",
-)
-@click.option(
-    "--on-isolation",
-    type=click.Choice(["continue", "stop"]),
-    default="continue",
-    show_default=True,
-    help="Whether a home that is cut off takes appends. stop is not available yet.",
-)
+@_later_relay_options
 @click.option(
     "--survive",
     metavar="LOSS",
@@ -196,10 +219,8 @@ def create(
     survive: str | None,
     policy: str | None,
     if_not_exists: bool,
+    mode: str | None,
     relay_from: str,
-    relay_retention: str,
-    rpo_max: str | None,
-    on_isolation: str,
     **settings: object,
 ) -> None:
     """Create a stream. STREAM is NAMESPACE/NAME, e.g. shop/orders.
@@ -210,36 +231,35 @@ def create(
     if that is impossible, a warning says so. Prints the settings, the reasons for them and
     their cost.
     """
-    is_available = {
-        "--relay-from other than earliest": relay_from == "earliest",
-        "--relay-retention evict": relay_retention == "hold",
-        "--rpo-max": rpo_max is None,
-        "--on-isolation stop": on_isolation == "continue",
-    }
-    for option, is_built in is_available.items():
-        if not is_built:
-            raise click.UsageError(f"{option} is not available yet: leave it out")
-    is_regional = settings["mode"] == "regional"
+    _check_available(settings)
+    begin = parse_bound(relay_from, now_us=_now_us)
     has_sizes = any(settings[size] is not None for size in _SIZES)
     if survive is not None and has_sizes:
         raise click.UsageError("give either --survive or quorum sizes, not both")
     if survive is not None:
-        Loss.parse(survive, is_regional=is_regional)
+        Loss.parse(survive, is_regional=mode == "regional")
     if policy is not None:
         check_policy(terms_named(policy), own_policies())
-    if not has_sizes and not is_regional and policy in (None, "region_aware"):
-        survive = survive or "1 region"
-    description = ask(
-        lambda log: log.create_stream(
+
+    async def make(log: Log) -> StreamDescription:
+        namespace = StreamName.parse(name).namespace
+        wanted = mode or (await log.namespace_defaults(namespace)).mode.value
+        promised = survive
+        if not has_sizes and wanted == "global" and policy in (None, "region_aware"):
+            promised = survive or "1 region"
+        return await log.create_stream(
             name,
-            survive=survive,
+            mode=mode,
+            survive=promised,
             policy=policy,
+            relay_from=begin,
             if_not_exists=if_not_exists,
             **settings,  # type: ignore[arg-type] # Options are named and typed as its settings.
-        ),
-        minds_region=True,
-    )
-    if description.survives_region is False and survive is None and not is_regional:
+        )
+
+    description = ask(make, minds_region=True)
+    is_told = survive is not None or description.mode == "regional"
+    if description.survives_region is False and not is_told:
         tell(
             f"warning: {name} does NOT survive losing a region:"
             f" {description.survives_region_why_not}"
@@ -346,6 +366,7 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
         "geolog stream update shop/orders --retention 7d --retention-bytes 10GiB",
         "geolog stream update shop/orders --retention forever",
         "geolog stream update shop/carts --relay-to eu-west,ap-northeast",
+        "geolog stream update shop/carts --relay-to eu-west --relay-from latest",
     )
 )
 @click.argument("name", metavar="STREAM", type=stream_name)
@@ -394,11 +415,19 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
     help="Regions that mirror a regional stream from now on. The mirrors in other regions are"
     " deleted.",
 )
-def update(*, name: str, **settings: object) -> None:
+@click.option(
+    "--relay-from",
+    metavar="POSITION",
+    help="Where new mirrors begin, rounded down to a segment: earliest, latest, last:N, a DLSN,"
+    " sequence:N, time:RFC3339, time:-1h or txid:N. [default: earliest]",
+)
+@_later_relay_options
+def update(*, name: str, relay_from: str | None, **settings: object) -> None:
     """Change settings of a stream; options not given leave theirs unchanged.
 
     Writers opened after the change use the new settings.
     """
+    _check_available(settings)
     given = {
         key: None if value in ("forever", "all") else value
         for key, value in settings.items()
@@ -408,13 +437,58 @@ def update(*, name: str, **settings: object) -> None:
         raise click.UsageError(
             "nothing to change: give at least one setting, e.g. --retention 7d"
         )
+    begin = parse_bound(relay_from or "earliest", now_us=_now_us)
     description = ask(
         lambda log: log.update_stream(
             name,
+            relay_from=begin,
             **given,  # type: ignore[arg-type] # Options are named and typed as its settings.
         )
     )
     _show(description)
+
+
+@command.command(
+    epilog=examples(
+        "geolog stream defaults shop",
+        "geolog stream defaults shop --mode regional --home us-east --relay-to eu-west",
+        "geolog stream defaults shop --mode global",
+    )
+)
+@click.argument("namespace")
+@click.option(
+    "--mode",
+    type=click.Choice(["global", "regional"]),
+    help="Replication mode of streams whose creator gives none.",
+)
+@click.option("--home", metavar="REGION", help="Home of regional streams.")
+@click.option(
+    "--relay-to",
+    type=parse_regions,
+    metavar="R,R|none",
+    help="Regions that mirror regional streams; a stream's own home is left out.",
+)
+def defaults(
+    *, namespace: str, mode: str | None, home: str | None, relay_to: tuple[str, ...] | None
+) -> None:
+    """Show or set the defaults of streams that are made in NAMESPACE later.
+
+    With --mode all three are set; the others need it. Streams that exist stay as they are.
+    """
+    if mode is None and (home is not None or relay_to is not None):
+        raise click.UsageError("give --mode, too: the defaults are set together")
+    if mode is None:
+        found = ask(lambda log: log.namespace_defaults(namespace))
+    else:
+        found = ask(
+            lambda log: log.set_namespace_defaults(
+                namespace, mode=mode, home=home, relay_to=relay_to or ()
+            )
+        )
+    document = attrs.asdict(found, recurse=False) | {"relay_to": list(found.relay_to)}
+    if this_invocation().config.output == "table":
+        document["relay_to"] = ", ".join(found.relay_to) or None
+    show(document, this_invocation().config.output)
 
 
 @command.command(

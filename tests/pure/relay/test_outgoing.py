@@ -1,5 +1,8 @@
 """A home sends to one target in order, from buffer or log, and never with a hole."""
 
+import attrs
+
+from geolog.protocol.ids import Sequence
 from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.outgoing import (
     ChannelState,
@@ -187,3 +190,17 @@ def test_the_room_of_a_channel_that_ended_is_free_again() -> None:
 
     assert link.unanswered_bytes == 0
     assert not link.is_waiting
+
+
+def test_an_empty_mirror_that_is_to_begin_later_is_sent_nothing_of_what_is_before() -> None:
+    log = home_log("11|c1")
+    channel = OutgoingChannel(buffer_with(log))
+    late = [attrs.evolve(log.entries[2], previous=None), log.entries[3]]
+
+    assert channel.on_told(None, first_sequence=Sequence(2)) == [FetchAfter(None, Sequence(2))]
+    assert channel.next_entry() is None
+    channel.on_fetched(late[:1])
+    assert channel.next_entry() is late[0]
+    assert channel.on_sent(late[0]) == [StopFetching()]
+    assert sent_by(channel) == late[1:]
+    assert channel.state is ChannelState.LIVE
