@@ -101,10 +101,10 @@ async def open_home_log(
         begin = Begin(sequence=await scan.trim())
         first = await scan.next_segment(1)
         if first is not None:
+            begin = Begin(segment=first, sequence=begin.sequence)
+        if first_sequence > begin.sequence:  # Else several segments may begin at sequence 0.
             has = await scan.last_segment(lambda one: one.first_sequence <= first_sequence)
-            if has is None:
-                begin = Begin(segment=first, sequence=begin.sequence)
-            else:
+            if has is not None:
                 skipped = max(begin.sequence, has.first_sequence)
                 begin = Begin(segment=has.row_number, sequence=skipped)
     else:
