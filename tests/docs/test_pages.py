@@ -69,7 +69,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.fixture(scope="module")
 def wandemo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A small demo cluster with the default WAN latencies."""
-    with running_demo(tmp_path_factory.mktemp("wan"), "--nodes-per-region", "1") as place:
+    options = ("--nodes-per-region", "1", "--relays-per-region", "0")
+    with running_demo(tmp_path_factory.mktemp("wan"), *options) as place:
         yield place
 
 

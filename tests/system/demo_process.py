@@ -124,6 +124,8 @@ def running_demo(directory: Path, *options: str) -> Iterator[DemoProcess]:
         argv += ["--wan", "none"]  # Few tests are about distance, and it slows all of them.
     if "--proxies-per-region" not in options:
         argv += ["--proxies-per-region", "0"]
+    if "--relays-per-region" not in options:
+        argv += ["--relays-per-region", "0"]
     log = directory / "demo.log"
     with log.open("wb") as out:
         process = subprocess.Popen(

@@ -110,3 +110,8 @@ def test_nothing_is_lost_though_a_proxy_and_a_region_die_while_the_flights_are_w
         "region is back",
     ]
     assert set(parts.values()) == {0}
+    relayed = report["relayed"]
+    assert (relayed["lost_count"], relayed["repeated_count"]) == (0, 0)
+    assert relayed["acknowledged_count"] == 1_000
+    assert relayed["killed"] != relayed["coordinator"]
+    assert relayed["replayed_count"] > 0

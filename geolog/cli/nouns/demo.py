@@ -80,7 +80,7 @@ class Demo(Noun):
 @click.option(
     "--relays-per-region",
     type=click.IntRange(min=0),
-    default=0,
+    default=2,
     show_default=True,
     metavar="N",
     help="Relays in each region, for streams that other regions mirror.",

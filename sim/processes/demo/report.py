@@ -23,6 +23,31 @@ class Latencies:
 
 
 @attrs.frozen(kw_only=True)
+class RelayedReport:
+    """The outcome of the relayed stream."""
+
+    home: str
+    targets: tuple[str, ...]
+    killed: str
+    """The coordinator that was killed."""
+    coordinator: str
+    """The member that went on."""
+    acknowledged_count: int
+    lost_count: int
+    """Acknowledged records that a mirror lacks, over all mirrors."""
+    repeated_count: int
+    replayed_count: int
+    """Entries that the successor sent because mirrors had missed them."""
+    lag_s_max: float
+    """Highest age of a record that a mirror lacked, as the coordinators told it."""
+    lag_s: float
+    """The lag at the end."""
+    silent_s: float
+    """Time from the kill until the successor told how the links are."""
+    problems: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
 class StoryReport:
     """The outcome of one demo."""
 
@@ -41,6 +66,8 @@ class StoryReport:
     segments_count: int
     writers_count: int
     latencies: tuple[Latencies, ...]
+    relayed: RelayedReport | None
+    """Of the `regional` stream; None without relays."""
     problems: tuple[str, ...]
     took_s: float
 

@@ -58,7 +58,7 @@ class Screen:
         """Print what runs where, and commands to try."""
         plan = cluster.plan
         table = Table(box=None, pad_edge=False, header_style="dim")
-        kinds = {"storage": "storage nodes, one per rack", "zookeeper": "ZooKeeper"}
+        kinds = {"storage": "storage nodes", "zookeeper": "ZooKeeper"}
         if plan.of_kind("proxy"):
             kinds["proxy"] = "write proxies"
         if plan.of_kind("relay"):

@@ -20,7 +20,8 @@ from sim.processes.cluster.health import make_healthy
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.demo.comparison import Comparison
 from sim.processes.demo.flights import flights_archive, read_flights
-from sim.processes.demo.report import Latencies, Stopwatch, StoryReport
+from sim.processes.demo.relayed import tell_relayed
+from sim.processes.demo.report import Latencies, RelayedReport, Stopwatch, StoryReport
 from sim.processes.demo.screen import Screen
 from topology.errors import (
     FencedError,
@@ -120,7 +121,10 @@ class _Story:
             await self._heal(afar)
             await self._read_back(afar)
             segments = await afar.list_segments(STREAM)
-        return self._report(segments)
+        relayed = None
+        if self._cluster.plan.of_kind("relay"):
+            relayed = await tell_relayed(self._cluster, self._screen, self._home, self._connect)
+        return self._report(segments, relayed)
 
     async def _write_until_fenced(self, ended: trio.Event) -> None:
         """Run the first writer. It does not know that another will take over."""
@@ -320,8 +324,12 @@ class _Story:
             gateway=plan.gateway,
         )
 
-    def _report(self, segments: Sequence[SegmentDescription]) -> StoryReport:
+    def _report(
+        self, segments: Sequence[SegmentDescription], relayed: RelayedReport | None
+    ) -> StoryReport:
         comparison = self._comparison
+        for problem in () if relayed is None else relayed.problems:
+            comparison.problem(problem)
         written_count = self._acknowledged_count + max(0, self._found_count)
         if comparison.read_count != len(self._flights):
             comparison.problem(
@@ -347,6 +355,7 @@ class _Story:
             segments_count=len(segments),
             writers_count=self._writers_count,
             latencies=tuple(self._parts()),
+            relayed=relayed,
             problems=comparison.problems,
             took_s=trio.current_time() - self._started_s,
         )
