@@ -8,7 +8,7 @@ Rules: PROTOCOL B1 and B9.
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 
 import attrs
 import trio
@@ -25,6 +25,7 @@ from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT
 from geolog.wire.session.codes import Code, close_code
 from relay.bridge.home_bridge import HomeBridge
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
+from relay.bridge.mirror_keeper import MirrorKeeper, open_mirrors
 from relay.bridge.multicast_inlet import MulticastInlet
 from relay.bridge.relay_reports import RelayReports
 from relay.bridge.target_bridge import BRIDGE_PATH, dial_home
@@ -188,7 +189,11 @@ class BridgeEnds:
         self.failures.append(failure)
         del self.failures[:-16]
 
-    async def mirror(self, home: str, address: Address) -> None:
+    def open_mirrors(self) -> AbstractAsyncContextManager[MirrorKeeper]:
+        """Own mirrors while the block lasts, whichever bridges feed them."""
+        return open_mirrors(self.log)
+
+    async def mirror(self, home: str, address: Address, mirrors: MirrorKeeper) -> None:
         """Keep a bridge to a home, and dial again whenever it ends; never returns."""
         while True:
             try:
@@ -196,6 +201,7 @@ class BridgeEnds:
                     self.messages,
                     address,
                     log=self.log,
+                    mirrors=mirrors,
                     hello=BridgeHello(
                         cluster=self.log.cluster,
                         region=self.region,

@@ -1,7 +1,7 @@
 """The target's side of one bridge: dials a home, owns the mirrors, and tells what is durable.
 
-Each channel has a task that owns its mirror: it takes the mirror over, answers the home's
-question, and then only waits; entries go into the mirror as they come.
+Each channel has a task that feeds its mirror: it gets the mirror from the keeper, answers the
+home's question, and then only waits; entries go into the mirror as they come.
 
 Rules: PROTOCOL B3 and B4.
 """
@@ -22,6 +22,7 @@ from geolog.transport.message_socket import MessageSocket, MessageTransport, Soc
 from geolog.transport.seam import Address, ConnectionFailedError
 from geolog.wire.session.batches import messages_of
 from geolog.wire.session.codes import CLOSE_NORMAL, close_code
+from relay.bridge.mirror_keeper import MirrorKeeper, MirrorUser
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import (
     AskWatermark,
@@ -70,10 +71,17 @@ class TargetBridge:
     """One bridge to a home; `run` keeps its mirrors until it ends."""
 
     def __init__(
-        self, socket: MessageSocket, *, log: Log, hello: BridgeHello, home: str
+        self,
+        socket: MessageSocket,
+        *,
+        log: Log,
+        mirrors: MirrorKeeper,
+        hello: BridgeHello,
+        home: str,
     ) -> None:
         self._socket = socket
         self._log = log
+        self._mirrors = mirrors
         self._hello = hello
         self._home = home
         self._channels: dict[int, _TargetChannel] = {}
@@ -162,7 +170,8 @@ class TargetBridge:
                     )
                 name = record.partition(asked.partition).mirrored_in(self._hello.region)
                 try:
-                    async with opener.open_mirror(record, name, channel) as mirror:
+                    user = MirrorUser(channel, partial(self._on_taken, channel))
+                    async with self._mirrors.use(record, name, user) as mirror:
                         first = await opener.upkeep.partitions.trims.read_latest(name)
                         channel.mirror = mirror
                         opened = channel.core.on_mirror_opened(
@@ -181,6 +190,10 @@ class TargetBridge:
             channel.mirror = None
             if self._channels.get(asked.channel) is channel:
                 del self._channels[asked.channel]
+
+    def _on_taken(self, channel: _TargetChannel, why: GeologError) -> None:
+        channel.mirror = None
+        self.perform(channel, channel.core.on_mirror_failed(why))
 
     def perform(self, channel: _TargetChannel, effects: list[IncomingEffect]) -> None:
         """Perform what the core of a channel decides."""
@@ -212,6 +225,7 @@ async def dial_home(
     address: Address,
     *,
     log: Log,
+    mirrors: MirrorKeeper,
     hello: BridgeHello,
     home: str,
     gate: BridgeGate,
@@ -223,7 +237,8 @@ async def dial_home(
         subprotocols=(SUBPROTOCOL_BRIDGE,),
         message_bytes_max=MESSAGE_BYTES_MAX,
     ) as socket:
-        await TargetBridge(socket, log=log, hello=hello, home=home).run(gate)
+        bridge = TargetBridge(socket, log=log, mirrors=mirrors, hello=hello, home=home)
+        await bridge.run(gate)
 
 
 def _bytes_of(message: str | bytes) -> bytes:

@@ -38,11 +38,12 @@ async def dial_homes(ends: BridgeEnds, groups: RelayGroups) -> None:
 async def _dial(ends: BridgeEnds, groups: RelayGroups, region: str) -> None:
     """Keep a bridge to the coordinator of that region, whichever it is; never returns."""
     view = await _next_view(groups, region, None)
-    while True:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ends.mirror, region, view.address)
-            view = await _next_view(groups, region, view)
-            nursery.cancel_scope.cancel(reason=f"{region} has another coordinator")
+    async with ends.open_mirrors() as mirrors:
+        while True:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ends.mirror, region, view.address, mirrors)
+                view = await _next_view(groups, region, view)
+                nursery.cancel_scope.cancel(reason=f"{region} has another coordinator")
 
 
 async def _next_view(

@@ -83,8 +83,12 @@ async def open_home(
 async def open_target(
     cluster: InProcessCluster, relay_epoch: int = 1, *, home_epoch: int = 1
 ) -> AsyncIterator[BridgeEnds]:
-    async with open_ends(cluster, TARGET, relay_epoch) as ends, trio.open_nursery() as nursery:
-        nursery.start_soon(ends.mirror, HOME, address_of(home_epoch))
+    async with (
+        open_ends(cluster, TARGET, relay_epoch) as ends,
+        ends.open_mirrors() as mirrors,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(ends.mirror, HOME, address_of(home_epoch), mirrors)
         try:
             yield ends
         finally:
