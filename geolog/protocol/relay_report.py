@@ -64,6 +64,10 @@ class RelayedStreamReport:
     """Whether the buffer has all that the target lacks."""
     replayed_count: int | None = None
     """Entries that this coordinator sent because the target had missed them."""
+    question_s: float | None = None
+    """Time in which the target told what it has, on the bridge that is open."""
+    replay_s: float | None = None
+    """Time from there until it had been sent all that it had missed."""
     duplicates_count: int | None = None
     """Entries of the owner's multicast that the buffer had, and that were dropped."""
     refused_count: int | None = None

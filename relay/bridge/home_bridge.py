@@ -70,12 +70,32 @@ class _HomeChannel:
     feed: HomeFeed
     core: OutgoingChannel
     on_buffered: Callable[[], None] = attrs.field(init=False)
+    opened_s: float
+    told_s: float | None = None
+    live_s: float | None = None
     fetching: trio.CancelScope | None = None
     has_room: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def name(self) -> PartitionName:
         return self.feed.name
+
+    @property
+    def question_s(self) -> float | None:
+        """How long the target took to tell its watermark."""
+        return None if self.told_s is None else self.told_s - self.opened_s
+
+    @property
+    def replay_s(self) -> float | None:
+        """How long it took from there until the channel was live."""
+        if self.told_s is None or self.live_s is None:
+            return None
+        return self.live_s - self.told_s
+
+    def note_live(self, now_s: float) -> None:
+        """Note the time if the channel is live for the first time."""
+        if self.live_s is None and self.core.state is ChannelState.LIVE:
+            self.live_s = now_s
 
 
 @attrs.frozen
@@ -98,6 +118,10 @@ class ChannelProgress:
     lag_bytes: int
     lag_s: float
     """Age of the oldest entry that the target lacks, by the home's clock."""
+    question_s: float | None
+    """How long the target took to tell its watermark on this bridge."""
+    replay_s: float | None
+    """How long it took from there until the channel was live."""
 
 
 class HomeBridge:
@@ -208,6 +232,8 @@ class HomeBridge:
             lag_records=lag.records,
             lag_bytes=lag.bytes,
             lag_s=0.0 if since_us is None else max(0, self._now_us() - since_us) / 1e6,
+            question_s=channel.question_s,
+            replay_s=channel.replay_s,
         )
 
     # Streams.
@@ -231,7 +257,9 @@ class HomeBridge:
     def _open(self, feed: HomeFeed) -> None:
         self._channel_last += 1
         number = self._channel_last
-        channel = _HomeChannel(number, feed, OutgoingChannel(feed.buffer))
+        channel = _HomeChannel(
+            number, feed, OutgoingChannel(feed.buffer), opened_s=trio.current_time()
+        )
         channel.on_buffered = partial(self._on_buffered, channel)
         feed.listeners.append(channel.on_buffered)
         self._channels[number] = channel
@@ -340,6 +368,7 @@ class HomeBridge:
                 break
             message, effects = taken
             channel = self._channels[message.channel]
+            channel.note_live(trio.current_time())
             self._perform(channel, effects)
             if channel.core.fetched_bytes <= _AHEAD_BYTES:
                 channel.has_room.set()
@@ -384,6 +413,8 @@ class HomeBridge:
                         effects = self._link.on_told(
                             number, watermark, first_sequence=first_sequence, now_s=now_s
                         )
+                        channel.told_s = now_s
+                        channel.note_live(now_s)
                         self._perform(channel, effects)
                         self._awake.set()
                 case DurableTold(number, watermark):

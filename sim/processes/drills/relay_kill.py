@@ -144,14 +144,17 @@ async def relay_kill(
                 nursery.start_soon(one.follow, logs[one.region], stream)
             writing = trio.CancelScope()
             nursery.start_soon(partial(_write, writing, load, log, stream, timeline))
-            run = _Rounds(cluster, groups, load, followers, timeline)
+            run = _Rounds(cluster, groups, load, followers, timeline, log, stream)
             for number in range(1, options.times + 1):
                 await run.wait_whole()
                 await trio.sleep(rng.uniform(0.1, options.up_s_max))
-                told = await run.fault(rng.choice(cluster.regions), options.fault)
+                region = rng.choice(cluster.regions)
+                told = await run.fault(region, options.fault)
                 rounds.append(told)
                 tell(
-                    f"{number} of {options.times}: detection {told['detection_s']:.2f} s,"
+                    f"{number} of {options.times}, {region}: detection"
+                    f" {told['detection_s']:.2f} s, question {told['question_s']:.2f} s,"
+                    f" replay of {told['replayed']:.0f} entries {told['replay_s']:.2f} s;"
                     f" mirrors stood still for {told['pause_s_max']:.2f} s"
                 )
             writing.cancel(reason="enough")
@@ -167,6 +170,9 @@ async def relay_kill(
         counts={"faults": options.times, "targets": len(targets), **counts},
         figures={
             "detection_s_median": statistics.median(one["detection_s"] for one in rounds),
+            "question_s_median": statistics.median(one["question_s"] for one in rounds),
+            "replay_s_median": statistics.median(one["replay_s"] for one in rounds),
+            "replayed_max": max(one["replayed"] for one in rounds),
             "pause_s_median": statistics.median(pauses_s),
             "pause_s_p99": percentile(pauses_s, 0.99),
             "pause_s_max": max(pauses_s),
@@ -192,6 +198,8 @@ class _Rounds:
     load: _Load
     followers: list[_Follower]
     timeline: Timeline
+    log: Log
+    stream: str
 
     async def wait_whole(self) -> None:
         """Wait until every region has a coordinator and a standby, and every mirror moves."""
@@ -239,10 +247,30 @@ class _Rounds:
             end_s = trio.current_time()
         finally:
             await (self.cluster.resume if fault == "pause" else self.cluster.start)(victim)
+        terms = await self._terms(region)
         return {
             "detection_s": detected_s - begin_s,
+            **terms,
             "pause_s_max": max(one.pause_s(begin_s, end_s) for one in self.followers),
         }
+
+    async def _terms(self, region: str) -> dict[str, float]:
+        """How long question and replay took on the links of this region, and of how much."""
+        with trio.move_on_after(_ANSWER_S_MAX):
+            while True:
+                found = await self.log.relay_status(self.stream)
+                its = [one for one in found if region in (one.home, one.target)]
+                questions_s = [one.question_s for one in its if one.question_s is not None]
+                replays_s = [one.replay_s for one in its if one.replay_s is not None]
+                if its and len(questions_s) == len(replays_s) == len(its):
+                    break
+                await trio.sleep(_LOOK_AGAIN_S)
+            return {
+                "question_s": max(questions_s),
+                "replay_s": max(replays_s),
+                "replayed": float(sum(one.replayed_count or 0 for one in its)),
+            }
+        raise UnavailableError(f"the links of {region} were not live again: see `relay status`")
 
     async def _wait_taken_over(self, region: str, epoch: int) -> float:
         """Wait until this epoch has begun, and all mirrors move; when it had begun."""
