@@ -17,54 +17,12 @@ import trio_websocket
 from geolog.background import open_background
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
+from geolog.transport.trio_stream import RECEIVE_BYTES_MAX, TrioStream
 
 HANDSHAKE_S = 10.0
 """Time limit of a handshake, and of a farewell."""
 
 _QUEUED_MAX = 4
-_RECEIVE_BYTES_MIN = 4 << 10
-_RECEIVE_BYTES_MAX = 256 << 10
-"""Sizes of a connection's receive buffer: thousands of idle ones must cost little memory."""
-
-
-class _ByteStreamForWebSocket(trio.abc.Stream):
-    """A connection of the transport seam, as the library wants it."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-        self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        if data:
-            try:
-                await self._stream.send([data])
-            except ConnectionFailedError as error:
-                raise trio.BrokenResourceError(str(error)) from error
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        buffer = self._buffer if max_bytes is None else self._buffer[:max_bytes]
-        try:
-            count = await self._stream.receive_into(buffer)
-        except ConnectionFailedError as error:
-            raise trio.BrokenResourceError(str(error)) from error
-        received = bytes(buffer[:count])
-        self._fit_buffer(count)
-        return received
-
-    def _fit_buffer(self, count: int) -> None:
-        """Grow the buffer while it fills up; let a large one go once little comes."""
-        size_bytes = len(self._buffer)
-        if count == size_bytes < _RECEIVE_BYTES_MAX:
-            self._buffer = memoryview(bytearray(4 * size_bytes))
-        elif count < _RECEIVE_BYTES_MIN < size_bytes:
-            self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
-
-    async def aclose(self) -> None:
-        self._stream.close()
-        await trio.lowlevel.checkpoint()
 
 
 class WebSocket:
@@ -177,21 +135,23 @@ async def _connected(
     subprotocols: Sequence[str],
     message_bytes_max: int,
 ) -> trio_websocket.WebSocketConnection:
+    adapter = TrioStream(stream)
     try:
         with trio.fail_after(HANDSHAKE_S):
             return await trio_websocket.wrap_client_stream(
                 nursery,
                 # The library takes any stream, whatever its annotation says.
-                cast("trio.SocketStream", _ByteStreamForWebSocket(stream)),
+                cast("trio.SocketStream", adapter),
                 str(address),
                 target,
                 subprotocols=subprotocols,
                 message_queue_size=_QUEUED_MAX,
                 max_message_size=message_bytes_max,
-                receive_buffer_size=_RECEIVE_BYTES_MAX,
+                receive_buffer_size=RECEIVE_BYTES_MAX,
             )
     except (trio_websocket.ConnectionClosed, trio.TooSlowError) as error:
-        raise ConnectionFailedError(f"{address} did not open a WebSocket: {error!r}") from error
+        told = f"{address} did not open a WebSocket: {error!r}"
+        raise (adapter.failure or ConnectionFailedError(told)) from error
 
 
 async def serve_websocket(
@@ -207,7 +167,7 @@ async def serve_websocket(
     choose: picks a subprotocol from those offered; None refuses the handshake with 400 and the
     text `refusal`. handle: gets the socket, and the request's path and query.
     """
-    adapter = _ByteStreamForWebSocket(stream)
+    adapter = TrioStream(stream)
     async with open_background() as nursery:
         opened = await _accepted(nursery, adapter, choose, refusal, message_bytes_max)
         if opened is not None:
@@ -221,7 +181,7 @@ async def serve_websocket(
 
 async def _accepted(
     nursery: trio.Nursery,
-    stream: _ByteStreamForWebSocket,
+    stream: TrioStream,
     choose: Callable[[Sequence[str]], str | None],
     refusal: str,
     message_bytes_max: int,
@@ -234,7 +194,7 @@ async def _accepted(
                 stream,
                 message_queue_size=_QUEUED_MAX,
                 max_message_size=message_bytes_max,
-                receive_buffer_size=_RECEIVE_BYTES_MAX,
+                receive_buffer_size=RECEIVE_BYTES_MAX,
             )
             offered = request.proposed_subprotocols
             chosen = choose(offered)

@@ -144,7 +144,7 @@ class BridgeEnds:
             await self.reports.serve(socket)
             return
         if target != BRIDGE_PATH:
-            await _refuse(socket, BridgeRefused(Code.NOT_FOUND, f"there is no {target} here"))
+            await refuse(socket, BridgeRefused(Code.NOT_FOUND, f"there is no {target} here"))
             return
         assert self.feeds is not None
         bridge = HomeBridge(
@@ -171,7 +171,7 @@ class BridgeEnds:
         finally:
             self.served.remove(bridge)
         if farewell is not None:
-            await _refuse(socket, farewell)
+            await refuse(socket, farewell)
 
     def _note(self, bridge: object, errors: ExceptionGroup[GeologError]) -> BridgeRefused:
         error = _first_of(errors)
@@ -227,7 +227,8 @@ def _first_of(errors: BaseException) -> GeologError:
     return errors
 
 
-async def _refuse(socket: MessageSocket, refusal: BridgeRefused) -> None:
+async def refuse(socket: MessageSocket, refusal: BridgeRefused) -> None:
+    """Say why a bridge cannot be, and close it."""
     with suppress(SocketClosedError):
         await socket.send(encode_bridge(refusal))
         await socket.close(close_code(refusal.code), refusal.error)

@@ -1,8 +1,11 @@
 """Settings of a relay: one member of its region's relay group."""
 
+from pathlib import Path
+
 import attrs
 
 from geolog.transport.seam import Address
+from geolog.transport.tls import TlsIdentity
 from topology.errors import InvalidConfigError
 
 
@@ -31,6 +34,32 @@ class RelayConfig:
 
     redial_s: float = 0.5
     """Pause before a bridge that ended is dialled again."""
+
+    tls_certificate: Path | None = None
+    """PEM file with the certificate of this relay, for its advertised host. With it, bridges to
+    and from other regions are over TLS, and both sides need certificates."""
+
+    tls_key: Path | None = None
+    """PEM file with the private key of that certificate."""
+
+    tls_authority: Path | None = None
+    """PEM file with the authorities whose certificates this relay accepts from others."""
+
+    @property
+    def identity(self) -> TlsIdentity | None:
+        """Its certificate; None if it has none. InvalidConfigError."""
+        files = (self.tls_certificate, self.tls_key, self.tls_authority)
+        if None in files:
+            if set(files) != {None}:
+                raise InvalidConfigError(
+                    "give all of tls_certificate, tls_key and tls_authority, or none of them"
+                )
+            return None
+        certificate, key, authority = files
+        assert certificate is not None
+        assert key is not None
+        assert authority is not None
+        return TlsIdentity.load(certificate=certificate, key=key, authority=authority)
 
     def __attrs_post_init__(self) -> None:
         for name in ("window_bytes", "redial_s"):

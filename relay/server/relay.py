@@ -4,7 +4,7 @@ Theory of operation. One endpoint takes the bridges of targets, listeners to rep
 watches of other members. Bridges are served by the coordinator alone; others say which member
 it is. Coordinator and standby both keep the newest entries of the region's relayed streams.
 
-Rules: PROTOCOL G3 and G4.
+Rules: PROTOCOL B1, G3 and G4.
 """
 
 import logging
@@ -22,22 +22,30 @@ from geolog.client.log import Log
 from geolog.metadata.relays import RelayGroups, RelayMemberRecord
 from geolog.metadata.seam import Metadata
 from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
-from geolog.transport.seam import Address, ByteStream, Listener, Transport
+from geolog.transport.seam import (
+    Address,
+    ByteStream,
+    ConnectionFailedError,
+    Listener,
+    Transport,
+)
+from geolog.transport.tls import HANDSHAKE_S, TlsIdentity, TlsTransport, accepted
 from geolog.transport.websocket import WebSockets
 from geolog.wire.multicast import MULTICAST_PATH, SUBPROTOCOL_MULTICAST
 from geolog.wire.relay_report import SUBPROTOCOL_REPORT
-from geolog.wire.session.codes import Code, close_code
-from relay.bridge.bridge_ends import BridgeConfig, BridgeEnds
+from geolog.wire.session.codes import Code
+from relay.bridge.bridge_ends import BridgeConfig, BridgeEnds, refuse
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
 from relay.bridge.multicast_inlet import MulticastInlet
 from relay.bridge.standby_follower import StandbyFollower
+from relay.bridge.target_bridge import BRIDGE_PATH
 from relay.group.relay_group import GROUP_PATH, SUBPROTOCOL_GROUP, RelayGroup
 from relay.protocol.bridge_messages import BridgeRefused
 from relay.protocol.group_member import GroupRole
 from relay.protocol.outgoing_link import LinkBounds
 from relay.server.config import RelayConfig
 from relay.server.homes import dial_homes
-from relay.wire.bridge import MESSAGE_BYTES_MAX, SUBPROTOCOL_BRIDGE, encode_bridge
+from relay.wire.bridge import MESSAGE_BYTES_MAX, SUBPROTOCOL_BRIDGE
 from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
@@ -80,6 +88,7 @@ class Relay:
         self._feeding = trio.CancelScope()
         self._served: set[trio.CancelScope] = set()
         self._nursery: trio.Nursery | None = None
+        self._failure_last = ""
         self.group = RelayGroup(
             metadata=seams.metadata,
             groups=self._groups,
@@ -126,10 +135,13 @@ class Relay:
 
     async def _serve(self, stream: ByteStream, release: Callable[[], None]) -> None:
         try:
+            secured, is_tls = await self._secured(stream)
+            if secured is None:
+                return
             await self._seams.messages.serve(
-                stream,
+                secured,
                 _choose,
-                self._handle,
+                partial(self._handle, is_tls=is_tls),
                 refusal=_REFUSAL,
                 message_bytes_max=MESSAGE_BYTES_MAX,
             )
@@ -140,7 +152,20 @@ class Relay:
             stream.close()
             release()
 
-    async def _handle(self, socket: MessageSocket, target: str) -> None:
+    async def _secured(self, stream: ByteStream) -> tuple[ByteStream | None, bool]:
+        """The connection, and whether it is over TLS; none if it cannot be used."""
+        if not self._seams.may_be_tls:
+            return stream, False
+        try:
+            with trio.move_on_after(HANDSHAKE_S):
+                return await accepted(stream, self._seams.identity)
+        except ConnectionFailedError as error:
+            if str(error) != self._failure_last:  # One that dials again tells nothing new.
+                _log.warning("%s", error)
+            self._failure_last = str(error)
+        return None, False
+
+    async def _handle(self, socket: MessageSocket, target: str, *, is_tls: bool) -> None:
         if target == GROUP_PATH:
             with suppress(SocketClosedError):
                 while True:  # The transport answers pings; members say nothing else.
@@ -150,14 +175,21 @@ class Relay:
         if target == MULTICAST_PATH and feeds is not None:
             await MulticastInlet(feeds).serve(socket)
             return
+        if target == BRIDGE_PATH and self._seams.identity is not None and not is_tls:
+            await refuse(
+                socket,
+                BridgeRefused(
+                    Code.FORBIDDEN,
+                    f"{self.relay_id} takes bridges over TLS alone: start the relays of your"
+                    " region with a certificate, too (--tls-certificate)",
+                ),
+            )
+            return
         if self.ends is None:  # Others may see its claim in metadata before it does.
             with trio.move_on_after(_CLAIM_SEEN_S):
                 await self._has_begun.wait()
         if self.ends is None:
-            refusal = BridgeRefused(Code.UNAVAILABLE, self._why_not())
-            with suppress(SocketClosedError):
-                await socket.send(encode_bridge(refusal))
-                await socket.close(close_code(refusal.code), refusal.error)
+            await refuse(socket, BridgeRefused(Code.UNAVAILABLE, self._why_not()))
         else:
             with trio.CancelScope() as scope:
                 self._served.add(scope)
@@ -213,7 +245,7 @@ class Relay:
             region=config.region,
             relay_epoch=epoch,
             log=self._log,
-            messages=self._seams.messages,
+            messages=self._seams.bridge_messages,
             now_us=self._seams.now_us,
             config=BridgeConfig(
                 link=LinkBounds(bytes_per_s_max=config.link_bytes_per_s or None),
@@ -247,6 +279,9 @@ class _Seams:
     metadata: Metadata
     transport: Transport
     messages: MessageTransport
+    bridge_messages: MessageTransport
+    identity: TlsIdentity | None
+    may_be_tls: bool
     cluster: str
     rng: random.Random
     now_us: Callable[[], int]
@@ -269,10 +304,15 @@ async def open_relay(
 
     When it ends, also by cancellation, another member coordinates before the bridges close.
     """
+    identity = config.identity
+    secured = transport if identity is None else TlsTransport(transport, identity)
     seams = _Seams(
         metadata=metadata,
         transport=transport,
         messages=messages or WebSockets(transport),
+        bridge_messages=messages or WebSockets(secured),
+        identity=identity,
+        may_be_tls=messages is None,
         cluster=cluster,
         rng=rng,
         now_us=now_us,

@@ -352,6 +352,7 @@ def relay() -> None:
         raise click.UsageError("--listen is required (or serve.relay.listen in the settings)")
     zookeeper_servers = named_zookeeper(invocation)
     config = configured(RelayConfig, decided, region=region)
+    _ = config.identity  # Wrong files are told before metadata is waited for.
     gateway = gateway_of(invocation.config.gateway, region)
 
     async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:

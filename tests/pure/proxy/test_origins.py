@@ -9,7 +9,7 @@ import trio_websocket
 from trio.testing import MockClock
 
 from geolog.transport.seam import Address
-from geolog.transport.websocket import _ByteStreamForWebSocket
+from geolog.transport.trio_stream import TrioStream
 from regions.proxy.origins import Origins
 from regions.proxy.proxy import WriteProxy
 from sim.in_process import InProcessCluster
@@ -29,7 +29,7 @@ async def first_frame(cluster: InProcessCluster, proxy: WriteProxy, origin: str)
     async with trio.open_nursery() as nursery:
         connection = await trio_websocket.wrap_client_stream(
             nursery,
-            cast("trio.SocketStream", _ByteStreamForWebSocket(stream)),
+            cast("trio.SocketStream", TrioStream(stream)),
             str(proxy.address),
             APPEND,
             extra_headers=[(b"Origin", origin.encode())],

@@ -1,0 +1,57 @@
+"""A connection of the transport seam as other libraries of trio want it."""
+
+import trio
+
+from geolog.transport.seam import ByteStream, ConnectionFailedError
+
+_RECEIVE_BYTES_MIN = 4 << 10
+RECEIVE_BYTES_MAX = 256 << 10
+"""Sizes of a connection's receive buffer: thousands of idle ones must cost little memory."""
+
+
+class TrioStream(trio.abc.Stream):
+    """A `trio.abc.Stream` over a connection. trio.BrokenResourceError if that breaks."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
+        self.failure: ConnectionFailedError | None = None
+        """Why the connection broke, if it did."""
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all; wait while the other side is slow."""
+        if data:
+            try:
+                await self._stream.send([data])
+            except ConnectionFailedError as error:
+                self.failure = error
+                raise trio.BrokenResourceError(str(error)) from error
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Return at once."""
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """The next bytes; none at the end."""
+        buffer = self._buffer if max_bytes is None else self._buffer[:max_bytes]
+        try:
+            count = await self._stream.receive_into(buffer)
+        except ConnectionFailedError as error:
+            self.failure = error
+            raise trio.BrokenResourceError(str(error)) from error
+        received = bytes(buffer[:count])
+        self._fit_buffer(count)
+        return received
+
+    def _fit_buffer(self, count: int) -> None:
+        """Grow the buffer while it fills up; let a large one go once little comes."""
+        size_bytes = len(self._buffer)
+        if count == size_bytes < RECEIVE_BYTES_MAX:
+            self._buffer = memoryview(bytearray(4 * size_bytes))
+        elif count < _RECEIVE_BYTES_MIN < size_bytes:
+            self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
+
+    async def aclose(self) -> None:
+        """Close at once."""
+        self._stream.close()
+        await trio.lowlevel.checkpoint()
