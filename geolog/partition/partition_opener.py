@@ -75,9 +75,15 @@ class PartitionOpener:
             config=self.config,
         )
 
-    async def last_watermark(self, mirror: PartitionName) -> Watermark | None:
-        """The last entry of a mirror that is sealed; None if it has none."""
-        return await last_watermark(mirror, self.upkeep.takeover)
+    async def end_sealed_mirror(self, mirror: PartitionName) -> Watermark | None:
+        """The last entry of a mirror that is sealed; None if it has none.
+
+        The owner that sealed it may have died before it closed the last row: that is done now.
+        """
+        takeover = self.upkeep.takeover
+        sealed = await takeover.partitions.owners.seal(mirror)
+        await takeover.end_open_segment(mirror, sealed)
+        return await last_watermark(mirror, takeover)
 
     @asynccontextmanager
     async def open(

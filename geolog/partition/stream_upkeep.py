@@ -104,12 +104,16 @@ class StreamUpkeep:
         return trim.first_sequence
 
     async def _mirrored_to(self, mirror: PartitionName) -> int:
-        """The sequence after all completed rows of a mirror; its first if it has none."""
+        """The last sequence of a mirror's completed rows; its first if it has none.
+
+        The home keeps that record, too: a relay compares the entry at the mirror's end with the
+        home's before it goes on behind it.
+        """
         async with aclosing(self.partitions.segments.numbers_back(mirror)) as numbers:
             async for number in numbers:
                 for listed in await self.partitions.segments.at(mirror, [number]):
                     if listed.record.last_sequence is not None:
-                        return listed.record.last_sequence + 1
+                        return max(0, listed.record.last_sequence)
         return (await self.partitions.trims.read(mirror)).first_sequence
 
     async def retain(self, retention: PartitionRetention) -> None:

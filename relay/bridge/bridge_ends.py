@@ -3,7 +3,7 @@
 A bridge that fails is told why, if the other side still listens, and ends alone; a target dials
 again after a pause. Bridges hold no state that the next one needs: it asks.
 
-Rules: PROTOCOL B1 and B9.
+Rules: PROTOCOL B1, B9 and B10.
 """
 
 import logging
@@ -28,7 +28,7 @@ from relay.bridge.home_feed import FeedConfig, HomeFeeds
 from relay.bridge.mirror_keeper import MirrorKeeper, open_mirrors
 from relay.bridge.multicast_inlet import MulticastInlet
 from relay.bridge.relay_reports import RelayReports
-from relay.bridge.target_bridge import BRIDGE_PATH, dial_home
+from relay.bridge.target_bridge import BRIDGE_PATH, TargetBridge, dial_home
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import BridgeHello, BridgeRefused
 from relay.protocol.outgoing_link import LinkBounds
@@ -83,6 +83,8 @@ class BridgeEnds:
     """Takes the multicast of owners; set by `run`."""
     served: list[HomeBridge] = attrs.field(factory=list, init=False)
     """Bridges to targets that are open now."""
+    dialled: dict[str, TargetBridge] = attrs.field(factory=dict, init=False)
+    """Bridges to homes that are open now, by region."""
     failures: list[str] = attrs.field(factory=list, init=False)
     """Why bridges ended, the last few."""
     bugs_count: int = attrs.field(default=0, init=False)
@@ -154,6 +156,7 @@ class BridgeEnds:
             gate=self._gate,
             bounds=self.config.link,
             now_us=self.now_us,
+            on_admitted=self._make_way,
         )
         self.served.append(bridge)
         farewell: BridgeRefused | None = None
@@ -172,6 +175,11 @@ class BridgeEnds:
             self.served.remove(bridge)
         if farewell is not None:
             await refuse(socket, farewell)
+
+    def _make_way(self, bridge: HomeBridge) -> None:
+        for other in self.served:
+            if other is not bridge and other.target == bridge.target:
+                other.give_way()
 
     def _note(self, bridge: object, errors: ExceptionGroup[GeologError]) -> BridgeRefused:
         error = _first_of(errors)
@@ -210,6 +218,7 @@ class BridgeEnds:
                     ),
                     home=home,
                     gate=self._gate,
+                    opened=self.dialled,
                 )
             except* GeologError as errors:
                 self._note(f"bridge {self.region}<-{home}", errors)

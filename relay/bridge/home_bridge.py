@@ -5,7 +5,7 @@ target says; one sends, from `OutgoingLink`, which decides what is next. Channel
 from the feed of their partition, which all bridges share. A channel that is further behind than
 the feed's buffer reads the log by itself, and waits while it is far ahead of what was sent.
 
-Rules: PROTOCOL B3, B8 and B9.
+Rules: PROTOCOL B3 and B8 to B10.
 """
 
 import logging
@@ -50,7 +50,7 @@ from relay.protocol.outgoing import (
 )
 from relay.protocol.outgoing_link import LinkBounds, OutgoingLink
 from relay.wire.bridge import decode_from_target, encode_bridge
-from topology.errors import DamagedBytesError, GeologError, UnavailableError
+from topology.errors import DamagedBytesError, FencedError, GeologError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -136,13 +136,17 @@ class HomeBridge:
         bounds: LinkBounds,
         now_us: Callable[[], int],
         feeds: HomeFeeds,
+        on_admitted: Callable[["HomeBridge"], None],
     ) -> None:
+        """on_admitted: hears that the target is known; earlier bridges of it give way."""
         self._socket = socket
         self._feeds = feeds
         self._region = region
         self._gate = gate
         self._bounds = bounds
         self._now_us = now_us
+        self._on_admitted = on_admitted
+        self._serving = trio.CancelScope()
         self._target = ""
         self._link = OutgoingLink(1, bounds, now_s=trio.current_time())
         self._channels: dict[int, _HomeChannel] = {}
@@ -169,20 +173,30 @@ class HomeBridge:
         return self._link
 
     async def run(self) -> None:
-        """Serve until the bridge ends. DamagedBytesError, UnavailableError if it is stuck."""
+        """Serve until the bridge ends.
+
+        DamagedBytesError, UnavailableError if it is stuck, FencedError if it gave way.
+        """
         if not await self._admit():
             return
+        self._on_admitted(self)
         try:
-            async with open_background() as nursery:
-                self._nursery = nursery
-                nursery.start_soon(self._look)
-                nursery.start_soon(self._send_all)
-                nursery.start_soon(self._beat)
-                while True:
-                    await self._hear()
+            with self._serving:
+                async with open_background() as nursery:
+                    self._nursery = nursery
+                    nursery.start_soon(self._look)
+                    nursery.start_soon(self._send_all)
+                    nursery.start_soon(self._beat)
+                    while True:
+                        await self._hear()
+            raise FencedError(f"{self._target} has opened a newer bridge")
         finally:
             for channel in list(self._channels.values()):
                 self._drop(channel)
+
+    def give_way(self) -> None:
+        """End, because the target has a newer bridge: what this one tells may be old."""
+        self._serving.cancel(reason="a newer bridge of this target was opened")
 
     async def _admit(self) -> bool:
         with trio.fail_after(HELLO_S):

@@ -20,12 +20,10 @@ import trio
 
 from geolog.background import open_background
 from geolog.client.log import Log
-from geolog.client.reading.read_range import Begin
-from geolog.protocol.ids import SegmentEntry
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
 from geolog.protocol.watermark import Watermark
 from geolog.wire.entry import EncodedEntry
-from relay.bridge.home_log import HomeLog, open_home_log, open_home_log_at
+from relay.bridge.home_log import HomeLog, last_place, open_home_log, open_home_log_at
 from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.multicast_placing import MulticastPlacing, Offered
 from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer, Taken
@@ -75,8 +73,6 @@ class HomeFeed:
     targets: dict[str, TargetStanding] = attrs.field(factory=dict)
     listeners: list[Callable[[], None]] = attrs.field(factory=list)
     """Called when the buffer has more."""
-    has_begun: bool = False
-    """Whether the buffer's beginning is known: before, it covers nothing."""
     failure: str | None = None
     """Why the log cannot be read now."""
     placing: MulticastPlacing = attrs.field(factory=MulticastPlacing)
@@ -89,6 +85,11 @@ class HomeFeed:
     _following: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _is_asked: bool = False
     """Whether the log was asked for its end since the last new entry."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the buffer's beginning is known: before, it covers nothing."""
+        return self.buffer.has_begun
 
     def standing(self, target: str) -> TargetStanding:
         """One target, as far as known."""
@@ -139,8 +140,7 @@ class HomeFeed:
         self._filling = (position,)
         self.owner.forget(self)
         self.placing = MulticastPlacing()
-        if position is not None:
-            self.buffer.begin_behind(position)
+        self.buffer.begin_behind(position)
         self._following.cancel(reason="the buffer begins further back")
         self._tell()
 
@@ -180,12 +180,11 @@ class HomeFeed:
         if self.has_begun:
             async with open_home_log(scan, self.buffer.end) as log:
                 return await self._follow(log)
-        end = await scan.end()
-        if end.sequence == 0 and end.entry == 0:
-            self.has_begun = True
+        begin = await last_place(scan)
+        if begin is None:
+            self.buffer.begin_behind(None)
             async with open_home_log(scan, None) as log:
                 return await self._follow(log)
-        begin = Begin(end.row_number, SegmentEntry(max(0, end.entry - 1)), end.sequence)
         async with open_home_log_at(scan, begin) as log:
             return await self._follow(log)
 
@@ -218,7 +217,6 @@ class HomeFeed:
 
     def _take_read(self, entry: RelayedEntry) -> None:
         if not self.has_begun:
-            self.has_begun = True
             self.buffer.begin_behind(entry.watermark)
             self.history.on_run(
                 entry.watermark.sequence_next,
@@ -283,7 +281,6 @@ class HomeFeed:
         self.failure = why
         self.owner.forget(self)
         self.placing = MulticastPlacing()
-        self.has_begun = False
         self._tell()
 
     def _tell(self) -> None:
@@ -350,7 +347,7 @@ class HomeFeeds:
                 for target in set(known.targets) - set(record.relay_to):
                     del known.targets[target]
                 continue
-            feed = HomeFeed(name, record, self, StandbyBuffer(None, self._config.buffer))
+            feed = HomeFeed(name, record, self, _unbegun(self._config.buffer))
             self.by_name[name] = feed
             nursery.start_soon(feed.run, name=f"tail of {name}")
 
@@ -386,3 +383,7 @@ class HomeFeeds:
         """Empty a buffer: where it begins is not known any more."""
         self._buffered_bytes -= feed.buffer.bytes_count
         feed.buffer.clear()
+
+
+def _unbegun(bounds: BufferBounds) -> StandbyBuffer:
+    return StandbyBuffer(None, bounds, has_begun=False)

@@ -9,6 +9,7 @@ Rules: PROTOCOL B7.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from crc32c import crc32c
 
@@ -17,7 +18,7 @@ from geolog.client.reading.scan import PartitionScan
 from geolog.client.reading.walk import Chunk, PartitionWalk, open_walk
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.partition.mirror_entry import SegmentBegin
-from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
+from geolog.protocol.ids import FIRST_SEQUENCE, NO_ENTRY, SegmentEntry, Sequence
 from geolog.protocol.stream_state import SegmentRecord
 from geolog.protocol.watermark import Watermark
 from geolog.wire.entry import EncodedEntry
@@ -118,3 +119,26 @@ async def open_home_log_at(scan: PartitionScan, begin: Begin) -> AsyncIterator[H
     """Read from this place while the block lasts; the first entry names none before it."""
     async with open_walk(scan, begin, None) as walk:
         yield HomeLog(scan, walk, None)
+
+
+async def last_place(scan: PartitionScan) -> Begin | None:
+    """The place of the log's last entry, to begin a buffer behind it; None before the first.
+
+    The last segment may have no entry yet: then it is that of the last one before it that has.
+    """
+    end = await scan.end()
+    if end.sequence == 0 and end.entry == 0:
+        return None
+    if end.entry > 0:
+        return Begin(end.row_number, SegmentEntry(end.entry - 1), end.sequence)
+    await scan.refresh()
+    number = end.row_number
+    while (row := await scan.last_segment(partial(_is_before, number))) is not None:
+        number = row.row_number
+        if row.last_entry is not None and row.last_entry > NO_ENTRY:
+            return Begin(number, row.numbering.in_segment(row.last_entry), end.sequence)
+    return Begin(end.row_number, SegmentEntry(0), end.sequence)
+
+
+def _is_before(number: int, row: SegmentRecord) -> bool:
+    return row.row_number < number

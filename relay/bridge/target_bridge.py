@@ -87,6 +87,8 @@ class TargetBridge:
         self._channels: dict[int, _TargetChannel] = {}
         self._outgoing: list[bytes] = []
         self._awake = trio.Event()
+        self.relay_epoch = 0
+        """The home's, once its welcome was accepted."""
         self.tails: dict[int, int] = {}
         """For each channel the sequence after the home's last record, as last heard."""
 
@@ -107,6 +109,7 @@ class TargetBridge:
             await self._socket.send(encode_bridge(fault))
             await self._socket.close(close_code(fault.code), fault.error)
             raise ConnectionFailedError(f"left the bridge to {self._home}: {fault.error}")
+        self.relay_epoch = welcome.relay_epoch
         async with open_background() as nursery:
             nursery.start_soon(self._send_all)
             while True:
@@ -181,7 +184,7 @@ class TargetBridge:
                         raise await mirror.wait_failed()
                 except SealedError:  # It has all of a home that is sealed.
                     channel.mirror = None
-                    last = await opener.last_watermark(name)
+                    last = await opener.end_sealed_mirror(name)
                     self.perform(channel, channel.core.on_mirror_sealed(last))
                     await trio.sleep_forever()
         except GeologError as error:
@@ -229,16 +232,25 @@ async def dial_home(
     hello: BridgeHello,
     home: str,
     gate: BridgeGate,
+    opened: dict[str, TargetBridge],
 ) -> None:
-    """Keep one bridge to a home's coordinator until it ends. ConnectionFailedError."""
+    """Keep one bridge to a home's coordinator until it ends. ConnectionFailedError.
+
+    opened: has the bridge under its home, for as long as it is there.
+    """
     async with messages.open(
         address,
         BRIDGE_PATH,
         subprotocols=(SUBPROTOCOL_BRIDGE,),
         message_bytes_max=MESSAGE_BYTES_MAX,
     ) as socket:
-        bridge = TargetBridge(socket, log=log, mirrors=mirrors, hello=hello, home=home)
-        await bridge.run(gate)
+        bridge = opened[home] = TargetBridge(
+            socket, log=log, mirrors=mirrors, hello=hello, home=home
+        )
+        try:
+            await bridge.run(gate)
+        finally:
+            del opened[home]
 
 
 def _bytes_of(message: str | bytes) -> bytes:

@@ -77,8 +77,12 @@ def _place(watermark: Watermark) -> _Place:
 class StandbyBuffer:
     """One partition's last entries. It begins behind a place, empty: `begin`."""
 
-    def __init__(self, begin: Watermark | None, bounds: BufferBounds) -> None:
+    def __init__(
+        self, begin: Watermark | None, bounds: BufferBounds, *, has_begun: bool = True
+    ) -> None:
+        """has_begun: False if its beginning is not known yet: then it covers nothing."""
         self._bounds = bounds
+        self._has_begun = has_begun
         self._begin = begin
         """The place before the first entry; None if that is the first of the log."""
         self._kept: deque[_Kept] = deque()
@@ -98,8 +102,13 @@ class StandbyBuffer:
         return self._bounds
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the place is known behind which it has everything."""
+        return self._has_begun
+
+    @property
     def begin(self) -> Watermark | None:
-        """The place behind which the buffer has everything."""
+        """The place behind which the buffer has everything; None if that is the whole log."""
         return self._begin
 
     @property
@@ -121,9 +130,11 @@ class StandbyBuffer:
         """Begin elsewhere; nothing was pushed yet."""
         assert not self._kept, f"{self!r} has begun"
         self._begin = position
+        self._has_begun = True
 
     def push(self, entry: RelayedEntry, *, now_s: float) -> Taken:
         """Take the next entry; anything else is told, and not taken."""
+        assert self._has_begun, f"{self!r} has not begun"
         end = self.end
         if end is not None and entry.watermark <= end:
             return self._compared(entry)
@@ -174,6 +185,7 @@ class StandbyBuffer:
         self._by_place.clear()
         self._bytes_count = 0
         self._begin = None
+        self._has_begun = False
 
     def _drop_first(self) -> None:
         dropped = self._kept.popleft().entry
@@ -183,11 +195,13 @@ class StandbyBuffer:
 
     def covers(self, position: Watermark | None) -> bool:
         """Whether it has everything behind this position."""
-        return position == self._begin or self._kept_at(position) is not None
+        return self._has_begun and (
+            position == self._begin or self._kept_at(position) is not None
+        )
 
     def after(self, position: Watermark | None) -> RelayedEntry | None:
         """The entry behind this position; None at the end, or if it is not covered."""
-        if position == self._begin:
+        if position == self._begin and self._has_begun:
             return self._kept[0].entry if self._kept else None
         kept = self._kept_at(position)
         return kept.next.entry if kept is not None and kept.next is not None else None

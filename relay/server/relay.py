@@ -18,7 +18,7 @@ import trio
 
 from geolog.background import all_of, open_background
 from geolog.client.connect import open_log
-from geolog.client.log import Log
+from geolog.client.log import Log, LogConfig
 from geolog.metadata.relays import RelayGroups, RelayMemberRecord
 from geolog.metadata.seam import Metadata
 from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
@@ -285,6 +285,7 @@ class _Seams:
     cluster: str
     rng: random.Random
     now_us: Callable[[], int]
+    log_config: LogConfig | None
 
 
 @asynccontextmanager
@@ -297,10 +298,12 @@ async def open_relay(
     rng: random.Random,
     now_us: Callable[[], int],
     messages: MessageTransport | None = None,
+    log_config: LogConfig | None = None,
 ) -> AsyncIterator[Relay]:
     """Serve while the block lasts; it begins once this relay is a member of its group.
 
     messages: carries bridges; WebSockets over the transport if None.
+    log_config: of the log that is relayed, and of the mirrors; the defaults if None.
 
     When it ends, also by cancellation, another member coordinates before the bridges close.
     """
@@ -316,6 +319,7 @@ async def open_relay(
         cluster=cluster,
         rng=rng,
         now_us=now_us,
+        log_config=log_config,
     )
     to_end = trio.Event()
     async with open_background() as nursery:
@@ -360,6 +364,7 @@ async def _serve_at(
             who=f"relay {relay_id} in {config.region}",
             rng=seams.rng,
             now_us=seams.now_us,
+            config=seams.log_config,
         ) as log,
         open_background() as nursery,
     ):

@@ -352,3 +352,43 @@ async def test_a_target_that_answers_nothing_is_left_and_its_lag_grows(
         assert {(tail.sequence_next, tail.append_time_us > 0) for (tail,) in tails} == {
             (1, True)
         }
+
+
+async def test_a_bridge_gives_way_to_a_newer_one_of_its_target(
+    autojump_clock: MockClock,
+) -> None:
+    def hello(relay_epoch: int) -> bytes:
+        return encode_bridge(
+            BridgeHello(
+                cluster="default",
+                region=TARGET,
+                relay_epoch=relay_epoch,
+                window_bytes=1 << 20,
+            )
+        )
+
+    async with open_in_process_cluster(REGIONS) as cluster, open_home(cluster) as home:
+        old, new = (
+            WebSockets(cluster.network.transport(host)).open(
+                address_of(1),
+                BRIDGE_PATH,
+                subprotocols=(SUBPROTOCOL_BRIDGE,),
+                message_bytes_max=1 << 20,
+            )
+            for host in ("paused", "successor")
+        )
+        async with old as before, new as after:
+            await before.send(hello(1))
+            await before.receive()
+            await after.send(hello(2))
+            await after.receive()
+            said: list[FromHome] = []
+            with trio.fail_after(5):
+                while not said or not isinstance(said[-1], BridgeRefused):
+                    message = await before.receive()
+                    assert isinstance(message, bytes)
+                    said += map(decode_from_home, messages_of(message))
+            open_now = [bridge.target for bridge in home.served]
+
+    assert (said[-1].code, said[-1].error) == (412, f"{TARGET} has opened a newer bridge")
+    assert open_now == [TARGET]

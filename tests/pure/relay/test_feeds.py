@@ -239,3 +239,23 @@ def test_reports_come_back_as_they_were_sent() -> None:
         region=HOME, coordinator="relay-1", standby=None, relay_epoch=4, streams=()
     )
     assert decode_report(encode_report(report)) == report
+
+
+async def test_an_idle_log_is_relayed_and_its_lag_told_though_its_last_segment_is_empty(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+    ):
+        await create(log)
+        await append(log, b"a", b"b", b"c")
+        async with log.open_writer(STREAM):
+            pass  # Another owner: a segment without a record.
+        async with open_home(cluster):
+            await trio.sleep(5)
+            waiting = await one_stream(cluster)
+            async with open_target(cluster):
+                await wait_equal(log)
+
+    assert (waiting.tail_records, waiting.lag_records) == (3, 3)

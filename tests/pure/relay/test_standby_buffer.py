@@ -152,3 +152,19 @@ def test_the_buffer_agrees_with_the_naive_one(
         for place, entry in enumerate(log.entries):
             is_covered = naive.begin - 1 <= place < len(naive.came)
             assert buffer.covers(entry.watermark) == is_covered
+
+
+def test_a_buffer_whose_beginning_is_not_known_covers_nothing_until_it_begins() -> None:
+    log = home_log("11")
+    buffer = StandbyBuffer(None, WIDE, has_begun=False)
+
+    assert not buffer.covers(None)
+    assert buffer.after(None) is None
+
+    buffer.begin_behind(None)
+    buffer.push(log.entries[0], now_s=0)
+    assert everything_after(buffer, None) == log.entries[:1]
+
+    buffer.clear()
+    assert not buffer.has_begun
+    assert not buffer.covers(None)

@@ -303,6 +303,37 @@ async def test_a_mirror_ends_with_its_target_and_with_its_stream(
                 await home.update_stream(STREAM, relay_to=[TARGET])
 
 
+async def test_a_mirror_whose_owner_died_as_it_sealed_it_is_closed_by_the_next(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET, host="dying") as dying,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home)
+        async with home.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(3))
+        entries = relayed(await entries_of(log, await home_of(log)), behind=None)
+        name = await mirror_of(log)
+        with ended_by(geolog.SealedError):
+            async with open_mirror(dying) as mirror:
+                for entry in entries:
+                    mirror.push(entry)
+                await mirror.wait_durable()
+                await log.access.partitions.owners.seal(name)
+                mirror.end(geolog.SealedError("the process dies"))
+        left = await rows_of(log, name)
+        end = await log.partition_opener.end_sealed_mirror(name)
+        again = await log.partition_opener.end_sealed_mirror(name)
+        closed = await rows_of(log, name)
+
+    assert [row.is_completed for row in left] == [False]
+    assert [row.is_completed for row in closed] == [True]
+    assert end == again == entries[-1].mark
+
+
 async def test_trims_follow_the_home(autojump_clock: MockClock) -> None:
     rng = random.Random(1)
     async with open_in_process_cluster(REGIONS) as cluster, cluster.open_client(HOME) as home:
@@ -346,7 +377,7 @@ async def test_the_home_keeps_what_a_mirror_may_lack(autojump_clock: MockClock) 
             await relay(log)
             freed = await home.truncate_stream(STREAM, before=geolog.AtSequence(7))
 
-    assert (begun, held, still, freed) == ({0: 0}, {0: 4}, {0: 4}, {0: 7})
+    assert (begun, held, still, freed) == ({0: 0}, {0: 3}, {0: 3}, {0: 7})
 
 
 async def test_verification_compares_a_mirror_with_its_home(autojump_clock: MockClock) -> None:
