@@ -13,6 +13,7 @@ from sim.fakes.memory_disk import DISK_BYTES
 from sim.histories.judging import Breaches, Judging
 from sim.laws.history.all_laws import Violation
 from sim.laws.state.all_laws import StateLaws
+from sim.laws.state.law_18_mirrors_are_prefixes import mirrors_behind
 from sim.laws.state.seen import Looking
 from sim.scheduling import EndlessMomentError, run_seeded
 from sim.world.apps.workload import Workload
@@ -28,12 +29,15 @@ from sim.world.process import Life, Process
 from sim.world.seams import CLUSTER
 from sim.world.trace import Trace
 from sim.world.truth import Truth
-from sim.world.waiting import clients, proxies, run_client, wait_end
+from sim.world.waiting import clients, proxies, relays, run_client, wait_end
 from sim.world.world import World, open_world
 
 _FOUNDING_S = 30.0
 _OPERATORS_S = 120.0
 _RETRY_S = 0.25
+
+_LINK_S = 30.0
+"""The time in which a bridge notices that nothing moves, dials again, and sends the rest."""
 
 _UPKEEP_S = 25.0
 """Longer than hasty nodes wait before they delete garbage; by now there is some."""
@@ -160,6 +164,7 @@ class _Run:
                 chance(self.seed, "workload"),
                 Truth(world.store).trim_of,
                 chance(self.seed, "repeats"),
+                relay_to=self.options.relay_to,
                 is_proxied=self.options.shape.proxies_count > 0,
             ),
             self.options,
@@ -187,6 +192,8 @@ class _Run:
         await self._converge(world, workload)
         if self.options.stream.cursor_readers:
             await self._read_by_cursor(world, workload)
+        if world.relays:
+            await self._await_mirrors(world)
         await _wait_nodes(world)
         if self.options.knobs.is_upkeep_hasty:
             await trio.sleep(_UPKEEP_S)
@@ -266,6 +273,27 @@ class _Run:
             self.history.is_cursor_read = True
             return
         self.breaches.add("24", f"no reader of the cursor got to the end within {grace_s:g} s")
+
+    async def _await_mirrors(self, world: World) -> None:
+        """Law 24: links drain. Then the relays end, so that mirrors close their last ledgers.
+
+        All that the home has now is durable in each mirror, soon after a coordinator could be
+        elected and a link that stood still was dialled again.
+        """
+        grace_s = self._grace_s(world) + _LINK_S
+        with trio.move_on_after(grace_s):
+            while behind := mirrors_behind(Looking(world, self.history).look()):  # noqa: ASYNC110
+                await trio.sleep(_RETRY_S)
+            world.end_relays()
+            await wait_end(world, relays)
+        for words in behind:
+            self.breaches.add("24", f"{words} after {grace_s:g} s of calm")
+        for host in relays(world):
+            self.breaches.add("24", f"{host} has not left after {grace_s:g} s of calm")
+        for place in world.relays.values():
+            for relay in place.relays:
+                if relay.bugs_count or (relay.ends is not None and relay.ends.bugs_count):
+                    self.breaches.add("crash", f"a connection of {place.host} met a bug")
 
     async def _exchange(self, world: World, workload: Workload) -> None:
         """Law 24: a writer goes on with a node that joined from another region."""

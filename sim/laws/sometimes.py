@@ -11,6 +11,7 @@ from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from regions.proxy.held_partitions import HeldStatistics
 from regions.storage.store import Store
+from relay.server.relay import Relay
 from sim.fakes.metadata_tree import MetadataNode
 from sim.laws.state.law_24_demoted_are_asked import observed_replicas
 from sim.laws.state.seen import Look
@@ -59,6 +60,14 @@ SOMETIMES = {
     "proxy-redirected": "a proxy sends a client to another one",
     "proxy-taken-early": "a proxy takes a partition from one that looks dead",
     "proxy-handed-over": "a proxy gives a partition to another one",
+    "relay-succeeded": "another relay coordinates its region",
+    "relay-replayed": "a relay sends what a target has missed",
+    "relay-fetched": "a relay reads the log for a target that is behind its buffer",
+    "multicast-first": "a relay has an entry from its owner before it has read it",
+    "mirror-continued": "another owner of a mirror goes on in the middle of a segment",
+    "mirror-trimmed": "a mirror is trimmed with its home",
+    "mirror-sealed": "a mirror is sealed with its home",
+    "mirror-read": "a reader reads records of a mirror",
     "unmet-refused": "a record is refused, with others of its session on the way behind",
     "flushed": "posted records are flushed",
     "opened-AtDlsn": "a reader begins at a DLSN",
@@ -150,10 +159,37 @@ def _of_world(now: Look) -> Iterator[str]:
             yield from _of_proxy(proxy.held.statistics())
         if any(endpoint.redirects_count for endpoint in proxy.endpoints):
             yield "proxy-redirected"
+    for place in now.world.relays.values():
+        for relay in place.relays[-1:]:
+            yield from _of_relay(relay)
+    yield from _of_mirrors(now)
     if any(append.is_duplicate for append in now.told):
         yield "append-repeated"
     if any(path.startswith(_REPAIRS) and node.data for path, node in _nodes(now)):
         yield "repair-queued"
+
+
+def _of_relay(relay: Relay) -> Iterator[str]:
+    ends, feeds = relay.ends, relay.feeds
+    if ends is not None and ends.relay_epoch > 1:
+        yield "relay-succeeded"
+    for bridge in () if ends is None else ends.served:
+        if any(one.replayed_count for one in bridge.progress()):
+            yield "relay-replayed"
+        if bridge.fetched_count:
+            yield "relay-fetched"
+    if feeds is not None and any(one.multicast_count for one in feeds.by_name.values()):
+        yield "multicast-first"
+
+
+def _of_mirrors(now: Look) -> Iterator[str]:
+    for mirror, rows in now.mirrors.items():
+        if any(row.first_entry > 0 for row in rows.values()):
+            yield "mirror-continued"
+        if now.mirror_trims[mirror].first_sequence > 0:
+            yield "mirror-trimmed"
+        if now.mirror_owners[mirror].is_sealed:
+            yield "mirror-sealed"
 
 
 def _of_reads(log: Log) -> Iterator[str]:

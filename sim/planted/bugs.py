@@ -42,6 +42,7 @@ from sim.planted.owner_bugs import OWNER_BUGS
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
 from sim.planted.proxy_bugs import PROXY_BUGS
+from sim.planted.relay_bugs import RELAY_BUGS
 from sim.planted.replica_bugs import REPLICA_BUGS
 from sim.planted.session_bugs import SESSION_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
@@ -259,6 +260,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **PROXY_BUGS,
     **METADATA_BUGS,
     **OWNER_BUGS,
+    **RELAY_BUGS,
     **REPLICA_BUGS,
     **SESSION_BUGS,
     **STREAM_BUGS,

@@ -89,6 +89,7 @@ def options_of_hunt(
     is_of_exchange: bool = False,
     is_of_damage: bool = False,
     made_for: Callable[[Options], Options] | None = None,
+    drawn_for: Callable[[Options, Draws], Options] | None = None,
 ) -> Options:
     """The harsh options that the seed draws, with a chaos of `CHAOS_S`.
 
@@ -115,6 +116,8 @@ def options_of_hunt(
         return _for_a_hunt(make(options))
     if made_for is not None:
         return _for_a_hunt(made_for(options))
+    if drawn_for is not None:
+        return _for_a_hunt(drawn_for(options, draws))
     return _for_a_hunt(draw_disks(options, draws))
 
 
@@ -163,6 +166,7 @@ def _options_for(name: str, seed: int) -> Options:
         is_of_exchange=bug.is_of_exchange,
         is_of_damage=bug.is_of_damage,
         made_for=bug.made_for,
+        drawn_for=bug.drawn_for,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from sim.world.chance import Draws
 from sim.world.options import Options
 
 Patch = tuple[object, str, object]
@@ -31,3 +32,5 @@ class PlantedBug:
     """Whether it shows only where owners fail, or their sessions are lost early."""
     made_for: Callable[[Options], Options] | None = None
     """Makes the special worlds to hunt in, if it shows only there."""
+    drawn_for: Callable[[Options, Draws], Options] | None = None
+    """The same, for worlds that draw more options."""

@@ -31,6 +31,8 @@ class Calls:
     """The true start of a partition now."""
     repeats_rng: Random
     """Decides when writers repeat acknowledged records."""
+    relay_to: tuple[str, ...] = ()
+    """The regions that mirror the stream; readers there may be behind its home."""
     is_proxied: bool = False
     """Whether writers append through write proxies."""
     quiet: trio.Event = attrs.field(factory=trio.Event, init=False)

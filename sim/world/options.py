@@ -24,6 +24,9 @@ class WorldShape:
     """Processes that read and follow."""
     proxies_count: int = 0
     """Write proxies, in the first two regions; if there are any, writers use them."""
+    relays_per_region: int = 0
+    """Members of each region's relay group; if there are any, the stream has its home in the
+    first region, and is mirrored in all others."""
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -78,6 +81,8 @@ class Knobs:
     """How long, at most, an application keeps the block of a failed writer open."""
     repeats_share: float = 0.0
     """Share of rounds before which a named writer repeats its last acknowledged record."""
+    relays_after_s: float = 0.0
+    """How long the stream is used before its relays start."""
     hedge: str = "auto"
     """The hedge policy of all reads, as in `connect`."""
 
@@ -122,6 +127,11 @@ class Options:
     hazards: Hazards
     stream: StreamKnobs = PLAIN
     placement: PlacementKnobs = UNTOUCHED
+
+    @property
+    def relay_to(self) -> tuple[str, ...]:
+        """The regions that mirror the stream."""
+        return self.shape.regions[1:] if self.shape.relays_per_region else ()
 
     def writer_region(self, number: int) -> str:
         """The region of a writer: direct writers of a stream with a home are there."""

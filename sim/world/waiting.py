@@ -23,7 +23,7 @@ async def wait_end(world: World, those: Callable[[World], list[str]]) -> None:
 
 def clients(world: World) -> list[str]:
     """Clients that must end soon when all is well."""
-    others = {*world.nodes, *operators(world), *proxies(world)}
+    others = {*world.nodes, *operators(world), *proxies(world), *relays(world)}
     return [host for host in sorted(world.processes) if host not in others]
 
 
@@ -35,3 +35,8 @@ def operators(world: World) -> list[str]:
 def proxies(world: World) -> list[str]:
     """Write proxies, which serve until they are drained."""
     return [host for host in sorted(world.processes) if host in world.proxies]
+
+
+def relays(world: World) -> list[str]:
+    """Relays, which serve until they are told to leave."""
+    return [host for host in sorted(world.processes) if host in world.relays]

@@ -20,6 +20,7 @@ from geolog.protocol.hedge_policy import parse_hedge
 from geolog.protocol.ids import InstanceId
 from regions.proxy.proxy import open_write_proxy
 from regions.storage.node import StorageNode, open_storage_node
+from relay.server.relay import open_relay
 from sim.fakes.memory_messages import MemoryMessages
 from sim.fakes.memory_metadata import MemoryStore, open_memory_store
 from sim.fakes.memory_transport import MemoryNetwork
@@ -31,6 +32,7 @@ from sim.world.node import WorldNode, bays, storage_config
 from sim.world.options import Options
 from sim.world.process import Life, Process
 from sim.world.proxy import WorldProxy
+from sim.world.relay import WorldRelay
 from sim.world.seams import CLUSTER, Seams
 from sim.world.trace import Trace
 
@@ -72,6 +74,7 @@ class World:
         )
         self.nodes: dict[str, WorldNode] = {}
         self.proxies: dict[str, WorldProxy] = {}
+        self.relays: dict[str, WorldRelay] = {}
         self.processes: dict[str, Process] = {}
         """Live processes, by host."""
         self.cores: dict[str, StorageNode] = {}
@@ -145,12 +148,29 @@ class World:
             host, proxy.region, lambda process: self._run_proxy(proxy, process, proxy.to_drain)
         )
 
+    def add_relay(self, host: str, region: str) -> None:
+        """Add a place for a relay, and start its process, perhaps later."""
+        self.links.region_of[host] = region
+        self.relays[host] = WorldRelay(host, region)
+        after_s = self.options.knobs.relays_after_s
+        self._nursery.start_soon(self._restart_later, host, after_s, name="supervisor")
+
+    def start_relay(self, host: str) -> Process:
+        """Start a relay's process; it needs a while until it is a member of its group."""
+        relay = self.relays[host]
+        relay.to_leave = trio.Event()
+        return self._start(
+            host, relay.region, lambda process: self._run_relay(relay, process, relay.to_leave)
+        )
+
     def restart(self, host: str) -> Process:
         """Restart the process of a host that has none."""
         if host in self.nodes:
             return self.start_node(host)
         if host in self.proxies:
             return self.start_proxy(host)
+        if host in self.relays:
+            return self.start_relay(host)
         return self.start_client(host, self.links.region_of[host], self._client_mains[host])
 
     def _start(
@@ -240,14 +260,16 @@ class World:
         if process.host in self.nodes:
             # Writes that no sync confirmed may be there or not, above all after a failed sync.
             self._take_disks(self.nodes[process.host], power_loss=True)
-        proxy = self.proxies.get(process.host)
-        has_left = proxy is not None and proxy.is_wanted
+        server = self.proxies.get(process.host) or self.relays.get(process.host)
+        has_left = server is not None and server.is_wanted
         if process.is_restarted and (process.error is not None or has_left):
-            self._nursery.start_soon(self._restart_later, process.host, name="supervisor")
+            self._nursery.start_soon(
+                self._restart_later, process.host, _RESTART_S, name="supervisor"
+            )
         process.ended.set()
 
-    async def _restart_later(self, host: str) -> None:
-        await trio.sleep(_RESTART_S)
+    async def _restart_later(self, host: str, after_s: float) -> None:
+        await trio.sleep(after_s)
         if host not in self.processes and not self.trace.is_closed:
             self.restart(host)
 
@@ -315,6 +337,26 @@ class World:
             proxy.held = serving.held
             await to_drain.wait()
 
+    async def _run_relay(
+        self, relay: WorldRelay, process: Process, to_leave: trio.Event
+    ) -> None:
+        transport = self.network.transport(relay.host)
+        async with (
+            self.seams.open_session(process) as metadata,
+            open_relay(
+                relay.config(),
+                metadata=metadata,
+                transport=transport,
+                messages=MemoryMessages(transport),
+                cluster=CLUSTER,
+                rng=chance(self._seed, process.key),
+                now_us=lambda: self.seams.now_us(relay.host),
+                log_config=self._log_config,
+            ) as serving,
+        ):
+            relay.relays.append(serving)
+            await to_leave.wait()
+
     # Ending the world.
 
     def drain_proxies(self) -> None:
@@ -322,6 +364,12 @@ class World:
         for proxy in self.proxies.values():
             proxy.is_wanted = False
             proxy.to_drain.set()
+
+    def end_relays(self) -> None:
+        """End all relays in good order, for good."""
+        for relay in self.relays.values():
+            relay.is_wanted = False
+            relay.to_leave.set()
 
     def end(self) -> None:
         """Close the trace and let all processes unwind; the history is over."""

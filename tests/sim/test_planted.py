@@ -44,6 +44,9 @@ _SEEDS_MAX = 40
         ("trial-held-for-ever", 5),
         ("lost-reader-commits", 0),
         ("first-negative-ends", 1),
+        ("told-before-durable", 0),
+        ("multicast-before-acknowledged", 0),
+        ("watermark-of-sequences", 0),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:

@@ -27,13 +27,14 @@ from sim.world.history import (
 def reads_hold_all_before_them(history: History, ending: Ending) -> Iterator[str]:
     """Law 1: a read holds every record from its start on that was acknowledged before it began.
 
-    Records trimmed while it ran are optional.
+    Records trimmed while it ran are optional. A mirror may be behind its home.
     """
     known = known_records(history, ending)
     acknowledged = history.acknowledged()
     ends = {partition: ending.end(partition) for partition in range(history.partitions[1])}
     for read in history.reads:
-        if not read.has_reached_end or not (read.is_of_all or read.start is not None):
+        is_whole = read.is_of_all or read.start is not None
+        if not read.has_reached_end or not is_whole or read.is_of_mirror:
             continue
         lists = read.by_partition()
         for append in acknowledged:
@@ -90,6 +91,8 @@ def reads_begin_where_they_should(history: History, _ending: Ending) -> Iterator
     for read in history.reads:
         for partition, items in read.by_partition().items():
             least, most = read.trims.get(partition, 0), read.trims_first.get(partition, 0)
+            if read.is_of_mirror:  # It is trimmed a little later than its home.
+                least = 0
             first = items[0]
             if read.is_of_all and not least <= start_of(items) <= most:
                 yield (
@@ -183,7 +186,8 @@ def sealed_stays(history: History, ending: Ending) -> Iterator[str]:
     for read in history.reads:
         is_late = history.sealed_at is not None and read.begun_at > history.sealed_at
         is_followed = not read.is_of_all and read.start is None
-        if not read.has_reached_end or not (is_followed or is_late):
+        is_at_home = not read.is_of_mirror
+        if not read.has_reached_end or not (is_followed or (is_late and is_at_home)):
             continue
         for partition, items in read.by_partition().items():
             if end_of(items) != ends[partition]:

@@ -31,6 +31,10 @@ from sim.laws.state.law_12_lac_on_disk import LacOnDisk
 from sim.laws.state.law_12_lac_rises import LacRises
 from sim.laws.state.law_15_bytes_served import BytesServed
 from sim.laws.state.law_15_nothing_made_up import NothingMadeUp
+from sim.laws.state.law_18_mirrors_are_prefixes import MirrorsArePrefixes
+from sim.laws.state.law_18_rows_in_order import RowsInOrder
+from sim.laws.state.law_19_told_is_durable import ToldIsDurable
+from sim.laws.state.law_20_only_homes_relay import OnlyHomesRelay
 from sim.laws.state.law_21_best_choice import BestChoice
 from sim.laws.state.law_21_fragments_adhere import FragmentsAdhere
 from sim.laws.state.law_22_bounds_hold import BoundsHold
@@ -67,6 +71,10 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("9", TimesAreNear()),
         ("10", OwnersInOrder()),
         ("15", NothingMadeUp()),
+        ("18", MirrorsArePrefixes()),
+        ("18", RowsInOrder()),
+        ("19", ToldIsDurable()),
+        ("20", OnlyHomesRelay()),
         ("21", FragmentsAdhere()),
         ("21", BestChoice()),
         ("22", BoundsHold()),

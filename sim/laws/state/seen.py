@@ -34,6 +34,9 @@ _STREAM = StreamName.parse(STREAM)
 SegmentKey = tuple[int, int]
 """Partition, and segment in its list."""
 
+MirrorKey = tuple[str, int]
+"""The region of a mirror, and its partition."""
+
 
 @attrs.frozen(eq=False)
 class CursorLook:
@@ -58,6 +61,12 @@ class Look:
     """Where each partition begins."""
     owners: dict[int, OwnerRecord]
     """The owner of each partition."""
+    mirrors: dict[MirrorKey, dict[int, SegmentRecord]]
+    """The rows of each mirror of the main stream, by number."""
+    mirror_trims: dict[MirrorKey, TrimRecord]
+    """Where each mirror begins."""
+    mirror_owners: dict[MirrorKey, OwnerRecord]
+    """The owner of each mirror."""
     stores: dict[InstanceId, tuple[Store, ...]]
     """The data directories of all nodes that answer, including paused ones."""
     cursor: CursorLook | None
@@ -83,8 +92,17 @@ class Look:
 
 
 def is_of_stream(record: LedgerRecord) -> bool:
-    """Whether a ledger belongs to the main stream, and not to the one that comes and goes."""
-    return record.stream.startswith(f"{STREAM}#")
+    """Whether a ledger belongs to the main stream at home.
+
+    Not to a mirror of it, nor to the stream that comes and goes.
+    """
+    return record.stream.startswith(f"{STREAM}#") and "@" not in record.stream
+
+
+def mirror_of(record: LedgerRecord) -> MirrorKey | None:
+    """The mirror that a ledger was created for, if it is of a mirror of the main stream."""
+    name, _, region = record.stream.partition("@")
+    return (region, int(name.rpartition("#")[2])) if region else None
 
 
 def partition_of(record: LedgerRecord) -> int:
@@ -127,6 +145,7 @@ class Looking:
         self._told_count += len(told)
         ledgers = self._records(_LEDGERS, LedgerRecord)
         partitions = self._partitions()
+        mirrors = {(one.mirror, one.number): one for one in self._mirrors(partitions)}
         return Look(
             self.world,
             self._history,
@@ -134,6 +153,9 @@ class Looking:
             {name.number: self._list_of(name) for name in partitions},
             {name.number: self._trim_of(name) for name in partitions},
             {name.number: self._owner_of(name) for name in partitions},
+            {key: self._list_of(one) for key, one in mirrors.items()},
+            {key: self._trim_of(one) for key, one in mirrors.items()},
+            {key: self._owner_of(one) for key, one in mirrors.items()},
             self._stores(),
             self._cursor(),
             told,
@@ -150,6 +172,14 @@ class Looking:
         while _PATHS.trim(found[-1]) in nodes:
             found.append(PartitionName(_STREAM, len(found), life))
         return found[:-1]
+
+    def _mirrors(self, partitions: list[PartitionName]) -> list[PartitionName]:
+        found = [
+            one.mirrored_in(region)
+            for one in partitions
+            for region in self.world.options.relay_to
+        ]
+        return [one for one in found if _PATHS.trim(one) in self.world.store.tree.nodes]
 
     def _cursor(self) -> CursorLook | None:
         nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)
@@ -169,7 +199,7 @@ class Looking:
 
     def _list_of(self, name: PartitionName) -> dict[int, SegmentRecord]:
         segments = self._records(_PATHS.segments(name), SegmentRecord)
-        return {record.segment: record for record in segments}
+        return {record.row_number: record for record in segments}
 
     def _trim_of(self, name: PartitionName) -> TrimRecord:
         path = _PATHS.trim(name)

@@ -70,6 +70,7 @@ class Reading:
                 is_of_all=is_of_all,
                 partitions=tuple(range(certain)) if of is None else (of,),
                 start=start,
+                is_of_mirror=process.region in self.calls.relay_to,
                 trims={one: self.calls.trim_of(one) for one in range(possible)},
             )
         )
@@ -164,6 +165,8 @@ class Reading:
                 )
             )
         else:
+            if item.origin is not None:
+                self.calls.history.happened.add("mirror-read")
             self.calls.history.on_shown(read, found(item))
 
     def _on_end(self, read: ReaderWalk) -> None:

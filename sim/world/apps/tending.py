@@ -55,6 +55,7 @@ class Tending:
         await log.create_stream(
             STREAM,
             **terms,
+            relay_to=list(options.relay_to),
             partitions=stream.partitions,
             segment_bytes=self.calls.knobs.segment_bytes,
             segment_age_s=stream.segment_age_s,
@@ -112,7 +113,10 @@ class Tending:
         if found.transaction_id is not None:
             ways.append(geolog.AtTransaction(found.transaction_id))
         before = rng.choice(ways)
-        is_exact = isinstance(before, geolog.AtSequence | geolog.AtDlsn)
+        # The home keeps what a mirror may lack, so its truncations may fall short.
+        is_exact = isinstance(before, geolog.AtSequence | geolog.AtDlsn) and not (
+            self.calls.relay_to
+        )
         return before, Truncation(
             partition=partition,
             limit=found.sequence,

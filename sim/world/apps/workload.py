@@ -14,6 +14,7 @@ from sim.world.apps.tending import Tending
 from sim.world.calls import Calls
 from sim.world.options import Options
 from sim.world.proxy import PROXY
+from sim.world.relay import RELAY
 from sim.world.sessions.handing_over import HandingOver
 from sim.world.sessions.owning import OwnerPlaces, Owning
 from sim.world.sessions.twins import Twins
@@ -50,6 +51,9 @@ class Workload:
         near = shape.regions[:_PROXY_REGIONS]
         for number in range(shape.proxies_count):
             world.add_proxy(f"{PROXY}{number + 1}", near[number % len(near)])
+        for region in shape.regions:
+            for number in range(shape.relays_per_region):
+                world.add_relay(f"{RELAY}{region}-{number + 1}", region)
         append_for_ever = self.appending.append_for_ever
         if self.calls.stream.owners_apart or self.calls.knobs.are_writers_twins:
             append_for_ever = Twins(

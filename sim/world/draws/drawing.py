@@ -15,6 +15,7 @@ from sim.world.draws.disk_draws import CREATED, UNREADABLE, draw_damage, draw_di
 from sim.world.draws.hand_over_draws import HAND_OVER, draw_hand_overs
 from sim.world.draws.owner_draws import LOST_EARLY, draw_owners
 from sim.world.draws.proxy_draws import DRAIN, draw_proxies
+from sim.world.draws.relay_draws import STRUCK_WITH_RELAYS, draw_relays
 from sim.world.draws.session_draws import STRUCK_WITH_SESSIONS, draw_sessions, draw_twins
 from sim.world.draws.special_worlds import (
     RARE,
@@ -54,6 +55,7 @@ _REPEATS_SHARE = 0.3
 
 _ONLY_IN_SPECIAL_WORLDS = (
     frozenset({CREATED, DRAIN, LOST_EARLY, FAR, STORE_CLOCK, UNREADABLE, HAND_OVER})
+    | STRUCK_WITH_RELAYS
     | STRUCK_WITH_SESSIONS
 )
 """Faults that strike only in the worlds made for them."""
@@ -95,7 +97,7 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     made = draw_clocks(made, draws)
     made = draw_exchange(made, draws)
     made = draw_damage(made, draws)
-    for draw in (draw_twins, draw_hand_overs, draw_proxies, draw_cursors):
+    for draw in (draw_twins, draw_hand_overs, draw_relays, draw_proxies, draw_cursors):
         made = draw(made, draws) if made == drawn else made
     return made
 

@@ -12,6 +12,7 @@ from random import Random
 import trio
 
 from sim.world.draws.proxy_draws import DRAIN
+from sim.world.draws.relay_draws import COORDINATORS_GONE, DRAIN_RELAY, ZOMBIE_RELAY
 from sim.world.draws.session_draws import LEADER_DEPOSED, SESSION_BEHIND
 from sim.world.faults import disks as fault_disks
 from sim.world.faults import links as fault_links
@@ -77,6 +78,9 @@ FAULTS: dict[str, Fault | Ambush] = {
     "power-loss-all": fault_processes.power_loss_all,
     "kill-client": fault_processes.kill_client,
     DRAIN: fault_processes.drain_proxy,
+    DRAIN_RELAY: fault_processes.drain_relay,
+    COORDINATORS_GONE: fault_processes.coordinators_gone,
+    ZOMBIE_RELAY: fault_processes.zombie_relay,
     "pause-process": fault_processes.pause_process,
     "zombie-writer": fault_processes.zombie_writer,
     "cut-writer": fault_links.cut_writer,

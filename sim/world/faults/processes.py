@@ -73,6 +73,60 @@ def drain_proxy(world: World, rng: Random) -> Iterator[str | None]:
 
 
 @contextmanager
+def drain_relay(world: World, rng: Random) -> Iterator[str | None]:
+    """A relay leaves in good order: another one coordinates first; it is restarted."""
+    serving = [
+        host
+        for host in sorted(world.processes)
+        if host in world.relays and not world.relays[host].to_leave.is_set()
+    ]
+    host = one_of(rng, serving)
+    if host is not None:
+        world.relays[host].to_leave.set()
+    yield host
+
+
+@contextmanager
+def coordinators_gone(world: World, rng: Random) -> Iterator[str | None]:
+    """Relays that coordinate are killed at once: of one region, or of several."""
+    those = [
+        host
+        for host in sorted(world.processes)
+        if host in world.relays and any(one.ends for one in world.relays[host].relays[-1:])
+    ]
+    struck = rng.sample(those, min(len(those), rng.choice((1, 1, 2))))
+    for host in struck:
+        world.kill(host)
+    try:
+        yield ", ".join(struck) or None
+    finally:
+        for host in struck:
+            if host not in world.processes:
+                world.restart(host)
+
+
+@contextmanager
+def zombie_relay(world: World, rng: Random) -> Iterator[str | None]:
+    """A coordinator is paused until it is succeeded; it wakes without metadata."""
+    those = [
+        one
+        for one in processes(world)
+        if one.host in world.relays
+        and one.life is Life.RUNNING
+        and any(relay.ends for relay in world.relays[one.host].relays[-1:])
+    ]
+    if not those:
+        yield None
+        return
+    struck = rng.choice(those)
+    world.pause(struck.host)
+    try:
+        yield struck.host
+    finally:
+        world.resume(struck, blind_s=rng.choice(_ZOMBIE_BLIND_S))
+
+
+@contextmanager
 def pause_process(world: World, rng: Random) -> Iterator[str | None]:
     """A process is paused for a while, then goes on unaware."""
     running = [one for one in processes(world) if one.life is Life.RUNNING]

@@ -1,0 +1,107 @@
+"""Law 18: the rows of a mirror follow each other as the entries of its home do, without a hole.
+
+A row goes on in the middle of a segment where the one before it ended, or begins the next
+segment of the home that has entries. It has the home's sequences. Completed rows never change,
+and only the front goes, no further than the home's own.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+import attrs
+
+from geolog.protocol.entry_numbering import SEGMENT_BEGIN
+from geolog.protocol.ids import SegmentEntry
+from geolog.protocol.stream_state import SegmentRecord
+from sim.laws.state.seen import Look, MirrorKey
+
+
+@attrs.define
+class RowsInOrder:
+    """Keeps the completed segments of homes, and the rows of mirrors, as they were seen."""
+
+    _at_home: dict[int, dict[int, SegmentRecord]] = attrs.field(factory=dict)
+    """By partition and number; trimmed ones stay here."""
+    _before: dict[MirrorKey, dict[int, SegmentRecord]] = attrs.field(factory=dict)
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Compare the current rows with those before, and with the home's."""
+        for partition, segments in now.lists.items() if now.mirrors else ():
+            known = self._at_home.setdefault(partition, {})
+            known |= segments
+        for mirror, rows in now.mirrors.items():
+            region, partition = mirror
+            for words in (
+                *self._disorder(partition, rows),
+                *self._changed(now, mirror, rows),
+                *self._unequal(partition, rows),
+            ):
+                yield f"the mirror of partition {partition} in {region}: {words}"
+            self._before[mirror] = dict(rows)
+
+    def _disorder(self, partition: int, rows: Mapping[int, SegmentRecord]) -> Iterator[str]:
+        for one, other in pairwise(rows[number] for number in sorted(rows)):
+            words = f"row {other.row} begins at {other.first_sequence} of segment"
+            words += f" {other.segment}, entry {other.first_entry}"
+            end = _end_of(one)
+            if end is None or one.last_sequence is None:
+                yield f"row {one.row} is not complete, and {other.row} follows it"
+                continue
+            if other.first_sequence != one.last_sequence + 1:
+                yield f"{words}; the one before it ended at {one.last_sequence}"
+            if other.segment == one.segment:
+                if other.first_entry != end + 1:
+                    yield f"{words}; the one before it ended at entry {end}"
+            elif other.first_entry != SEGMENT_BEGIN:
+                yield f"{words}, in the middle of another segment"
+            else:
+                yield from self._left_out(partition, one, other, end)
+
+    def _left_out(
+        self, partition: int, one: SegmentRecord, other: SegmentRecord, end: SegmentEntry
+    ) -> Iterator[str]:
+        """Entries of the home between two rows of different segments."""
+        for segment, home in self._at_home.get(partition, {}).items():
+            last = _end_of(home)
+            if last is None or not one.segment <= segment < other.segment:
+                continue
+            first = end + 1 if segment == one.segment else SEGMENT_BEGIN
+            if last >= first:
+                yield (
+                    f"row {other.row} begins segment {other.segment}, and entries {first} to"
+                    f" {last} of segment {segment} are in none"
+                )
+
+    def _unequal(self, partition: int, rows: Mapping[int, SegmentRecord]) -> Iterator[str]:
+        """Rows that begin a segment at another sequence than the home does."""
+        for row in rows.values():
+            home = self._at_home.get(partition, {}).get(row.segment)
+            if home is None:
+                yield f"row {row.row} is of segment {row.segment}, which the home never had"
+            elif row.first_entry == SEGMENT_BEGIN and row.first_sequence != home.first_sequence:
+                yield (
+                    f"row {row.row} begins segment {row.segment} at {row.first_sequence}, the"
+                    f" home at {home.first_sequence}"
+                )
+
+    def _changed(
+        self, now: Look, mirror: MirrorKey, rows: Mapping[int, SegmentRecord]
+    ) -> Iterator[str]:
+        trim = now.mirror_trims[mirror].first_sequence
+        at_home = now.trims[mirror[1]].first_sequence
+        if trim > at_home:
+            yield f"it begins at sequence {trim}, its home at {at_home}"
+        for number, before in self._before.get(mirror, {}).items():
+            found = rows.get(number)
+            if before.is_completed and found not in (None, before):
+                yield f"row {number} was completed as {before}, and is now {found}"
+            if found is None and before.last_sequence is not None:
+                if before.last_sequence >= trim:
+                    yield f"row {number} has gone, and it begins at sequence {trim}"
+
+
+def _end_of(row: SegmentRecord) -> SegmentEntry | None:
+    """The last entry of the segment in a completed row; the one before its first if empty."""
+    if row.last_entry is None:
+        return None
+    return row.numbering.in_segment(row.last_entry)

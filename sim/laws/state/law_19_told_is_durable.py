@@ -1,0 +1,69 @@
+"""Law 19: a home believes durable at a target only what an ack set of the mirror has on disk.
+
+What one process of the home believes never goes back, and its coordinators do not hear of a
+place that the home does not have.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+
+from geolog.protocol.watermark import Watermark
+from relay.server.relay import Relay
+from sim.laws.state.copies import slots_with
+from sim.laws.state.seen import Look, MirrorKey
+
+
+@attrs.define
+class ToldIsDurable:
+    """Keeps the last belief of each process about each mirror."""
+
+    _believed: dict[tuple[Relay, MirrorKey], Watermark | None] = attrs.field(factory=dict)
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Check the beliefs that have changed."""
+        for relay, mirror, durable in _beliefs(now):
+            key = relay, mirror
+            before = self._believed.get(key)
+            if key in self._believed and durable == before:
+                continue
+            self._believed[key] = durable
+            region, partition = mirror
+            words = f"{relay.relay_id} believes {durable} of partition {partition} durable"
+            if before is not None and (durable is None or durable < before):
+                yield f"{words} in {region}, and {before} earlier"
+            if durable is not None and not _is_durable(now, mirror, durable):
+                yield f"{words} in {region}, where no ack set has it"
+
+
+def _beliefs(now: Look) -> Iterator[tuple[Relay, MirrorKey, Watermark | None]]:
+    for host in sorted(now.world.relays):
+        for relay in now.world.relays[host].relays[-1:]:
+            feeds = relay.feeds
+            for feed in () if feeds is None else feeds.by_name.values():
+                for region, standing in sorted(feed.targets.items()):
+                    if standing.is_told:
+                        yield relay, (region, feed.name.number), standing.durable
+
+
+def _is_durable(now: Look, mirror: MirrorKey, durable: Watermark) -> bool:
+    rows = [
+        row
+        for row in now.mirrors.get(mirror, {}).values()
+        if row.segment == durable.segment and row.first_entry <= durable.entry
+    ]
+    if not rows:
+        # Only its front goes: a row that is gone was durable and trimmed.
+        return now.mirror_trims[mirror].first_sequence >= durable.sequence_next
+    for row in rows:
+        entry = row.numbering.in_ledger(durable.entry)
+        if row.last_entry is not None and entry > row.last_entry:
+            continue
+        record = now.ledgers.get(row.ledger)
+        if record is None:
+            return True  # It is being deleted: its row is the front.
+        fragment = record.fragment_of(entry)
+        have = slots_with(now, row.ledger, entry, fragment)
+        if fragment.rule(record.quorum).is_ack(entry, have):
+            return True
+    return False

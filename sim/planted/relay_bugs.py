@@ -1,0 +1,227 @@
+"""Defects of relays, bridges and mirrors: each replaces a good method."""
+
+from geolog.ledger.reading.ledger_reader import FetchedEntry
+from geolog.partition.mirror_writer import last_watermark
+from geolog.partition.partition_opener import PartitionOpener
+from geolog.partition.relay_multicast import MulticastPort
+from geolog.partition.stream_upkeep import StreamUpkeep
+from geolog.protocol.mirror_course import DropRepeat, MirrorCourse, SentEntry, Verdict
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from geolog.protocol.watermark import Watermark
+from geolog.wire.entry import EncodedEntry
+from relay.bridge.bridge_ends import BridgeEnds
+from relay.bridge.home_bridge import HomeBridge
+from relay.bridge.home_feed import HomeFeeds
+from relay.bridge.home_log import HomeLog
+from relay.bridge.target_bridge import TargetBridge, _TargetChannel
+from relay.protocol.bridge_gate import BridgeGate
+from relay.protocol.bridge_messages import RelayedEntry
+from relay.protocol.incoming import IncomingChannel, IncomingEffect, PushEntry
+from relay.protocol.outgoing import OutgoingChannel, OutgoingEffect
+from relay.protocol.standby_buffer import StandbyBuffer
+from sim.planted.planted_bug import PlantedBug
+from sim.world.draws.relay_draws import with_relays
+from topology.errors import TrimmedError
+
+# A planted bug changes private state of the code that it breaks.
+# ruff: noqa: SLF001
+
+_push = TargetBridge._push
+_on_entry = MirrorCourse.on_entry
+_on_told = OutgoingChannel.on_told
+_wanted = HomeFeeds._wanted
+_next_entries = HomeLog.next_entries
+_relayed = HomeLog._relayed
+_on_sent = MulticastPort.on_sent
+
+_NO_END = 1 << 60
+
+
+def tell_what_is_pushed(
+    bridge: TargetBridge, channel: _TargetChannel, entry: RelayedEntry
+) -> None:
+    """Tell the home that an entry is durable as soon as the mirror has taken it."""
+    _push(bridge, channel, entry)
+    if not channel.core.is_over:
+        bridge.perform(channel, channel.core.on_durable(entry.watermark))
+
+
+def go_on_at_the_buffer(
+    channel: OutgoingChannel, watermark: Watermark | None
+) -> list[OutgoingEffect]:
+    """Go on where the buffer begins, if that is further than the mirror."""
+    begin = channel._buffer.begin
+    if begin is not None and (watermark is None or watermark < begin):
+        watermark = begin
+    return _on_told(channel, watermark)
+
+
+def take_what_comes(channel: IncomingChannel, entry: RelayedEntry) -> list[IncomingEffect]:
+    """Take any entry, whatever it says comes before it."""
+    if channel.is_over or not channel._is_told:
+        return []
+    channel._last = entry.watermark
+    return [PushEntry(entry)]
+
+
+def take_anything_above(course: MirrorCourse, sent: SentEntry) -> Verdict:
+    """Take every entry that is above the last one."""
+    last = course.last
+    if last is None or sent.mark <= last:
+        return _on_entry(course, sent)
+    return course._take(sent.mark)
+
+
+async def hold_nothing(_upkeep: StreamUpkeep, _mirror: PartitionName) -> int:
+    """Let the home drop what a mirror lacks."""
+    return _NO_END
+
+
+async def skip_what_is_gone(log: HomeLog) -> list[RelayedEntry]:
+    """Go on behind a gap as if nothing was missing."""
+    while True:
+        try:
+            return await _next_entries(log)
+        except TrimmedError:
+            continue
+
+
+def begin_with_what_is_left(
+    log: HomeLog, segment: SegmentRecord, fetched: FetchedEntry
+) -> RelayedEntry | None:
+    """Put the first entry that is left behind a position that was trimmed."""
+    last = log._last
+    if log._is_at_position and last is not None and segment.segment > last.segment:
+        log._is_at_position = False
+    return _relayed(log, segment, fetched)
+
+
+async def relay_mirrors_too(feeds: HomeFeeds) -> dict[PartitionName, StreamRecord]:
+    """Relay what this region mirrors, as if it were its home."""
+    found = await _wanted(feeds)
+    catalog = feeds.log.partition_opener.upkeep.catalog
+    for stream in await catalog.names():
+        record = await catalog.read(stream)
+        if feeds.region in record.relay_to:
+            found |= dict.fromkeys(record.partition_names(), record)
+    return found
+
+
+def no_epoch_fault(_gate: BridgeGate, _region: str, _relay_epoch: int) -> None:
+    """Admit a coordinator of any epoch."""
+
+
+def make_no_way(_ends: BridgeEnds, _bridge: HomeBridge) -> None:
+    """Listen to old bridges of a target as well."""
+
+
+def cover_before_it_begins(buffer: StandbyBuffer, position: Watermark | None) -> bool:
+    """Take a buffer that has not begun for one that begins with the log."""
+    return position == buffer._begin or buffer._kept_at(position) is not None
+
+
+async def hold_up_to_the_end(upkeep: StreamUpkeep, mirror: PartitionName) -> int:
+    """Let the home drop the entry that a mirror ends with."""
+    for listed in reversed(await upkeep.partitions.segments.all(mirror)):
+        if listed.record.last_sequence is not None:
+            return listed.record.last_sequence + 1
+    return (await upkeep.partitions.trims.read(mirror)).first_sequence
+
+
+async def leave_it_open(opener: PartitionOpener, mirror: PartitionName) -> Watermark | None:
+    """Take the last row of a sealed mirror for a complete one."""
+    return await last_watermark(mirror, opener.upkeep.takeover)
+
+
+def publish_at_once(port: MulticastPort, encoded: EncodedEntry) -> None:
+    """Send an entry to the relays before it is acknowledged."""
+    port._multicast.publish(port._name, encoded)
+    _on_sent(port, encoded)
+
+
+def drop_what_has_no_records(course: MirrorCourse, sent: SentEntry) -> Verdict:
+    """Compare sequences alone: an entry that moves none is a repeat."""
+    last = course.last
+    if last is not None and sent.mark.sequence_next <= last.sequence_next:
+        return DropRepeat()
+    return take_anything_above(course, sent)
+
+
+RELAY_BUGS: dict[str, PlantedBug] = {
+    "told-before-durable": PlantedBug(
+        22,
+        "a target keeps its watermark apart from its mirror: it tells what it has received",
+        [(TargetBridge, "_push", tell_what_is_pushed)],
+        drawn_for=with_relays,
+    ),
+    "highest-for-next": PlantedBug(
+        23,
+        "a relay goes on where its buffer begins, and targets take anything above their last",
+        [
+            (OutgoingChannel, "on_told", go_on_at_the_buffer),
+            (IncomingChannel, "on_entry", take_what_comes),
+            (MirrorCourse, "on_entry", take_anything_above),
+        ],
+        drawn_for=with_relays,
+    ),
+    "relay-skips-trimmed": PlantedBug(
+        24,
+        "the home drops what a mirror lacks, and the relay goes on behind it",
+        [
+            (StreamUpkeep, "_mirrored_to", hold_nothing),
+            (HomeLog, "next_entries", skip_what_is_gone),
+            (HomeLog, "_relayed", begin_with_what_is_left),
+            (IncomingChannel, "on_entry", take_what_comes),
+            (MirrorCourse, "on_entry", take_anything_above),
+        ],
+        drawn_for=with_relays,
+    ),
+    "mirrors-relay": PlantedBug(
+        25,
+        "a region relays what it mirrors",
+        [(HomeFeeds, "_wanted", relay_mirrors_too)],
+        drawn_for=with_relays,
+    ),
+    "bridge-of-any-epoch": PlantedBug(
+        26,
+        "a bridge is opened with a coordinator of any relay epoch",
+        [(BridgeGate, "_epoch_fault", no_epoch_fault)],
+        drawn_for=with_relays,
+    ),
+    "unbegun-buffer-covers": PlantedBug(
+        100,
+        "a buffer whose beginning is not known yet counts as one that has the whole log",
+        [(StandbyBuffer, "covers", cover_before_it_begins)],
+        drawn_for=with_relays,
+    ),
+    "trim-frees-the-mirrors-end": PlantedBug(
+        101,
+        "the home drops the entry that a mirror ends with, which a relay must compare",
+        [(StreamUpkeep, "_mirrored_to", hold_up_to_the_end)],
+        drawn_for=with_relays,
+    ),
+    "sealed-mirror-left-open": PlantedBug(
+        102,
+        "nobody closes the last row of a mirror whose owner died as it sealed it",
+        [(PartitionOpener, "end_sealed_mirror", leave_it_open)],
+        drawn_for=with_relays,
+    ),
+    "old-bridge-heard": PlantedBug(
+        103,
+        "a home still listens to an older bridge of a target",
+        [(BridgeEnds, "_make_way", make_no_way)],
+        drawn_for=with_relays,
+    ),
+    "multicast-before-acknowledged": PlantedBug(
+        104,
+        "an owner multicasts entries before they are acknowledged",
+        [(MulticastPort, "on_sent", publish_at_once)],
+        drawn_for=with_relays,
+    ),
+    "watermark-of-sequences": PlantedBug(
+        105,
+        "a mirror takes an entry without records for a repeat, and anything above for the next",
+        [(MirrorCourse, "on_entry", drop_what_has_no_records)],
+        drawn_for=with_relays,
+    ),
+}

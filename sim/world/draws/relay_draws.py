@@ -1,0 +1,101 @@
+"""Worlds made for relays: a stream is mirrored in other regions while coordinators fail."""
+
+import attrs
+
+from sim.world.chance import Draws
+from sim.world.options import Options
+from sim.world.placement_knobs import PlacementKnobs
+from sim.world.stream_knobs import StreamKnobs
+from topology.quorum import QuorumConfig
+from topology.stream_policy import PolicyKind
+
+DRAIN_RELAY = "drain-relay"
+COORDINATORS_GONE = "coordinators-gone"
+ZOMBIE_RELAY = "zombie-relay"
+STRUCK_WITH_RELAYS = frozenset({DRAIN_RELAY, COORDINATORS_GONE, ZOMBIE_RELAY})
+
+_SHARE = 0.15
+_STRIKES_PER_S = (
+    (COORDINATORS_GONE, 0.3),
+    (DRAIN_RELAY, 0.15),
+    (ZOMBIE_RELAY, 0.15),
+    ("cut-link", 0.2),
+    ("cut-one-way", 0.1),
+    ("isolate-region", 0.05),
+    ("kill-client", 0.2),
+    ("kill-node", 0.1),
+    ("metadata-answer-lost", 0.1),
+    ("metadata-cut", 0.1),
+    ("metadata-expiry", 0.1),
+    ("metadata-lag", 0.1),
+    ("pause-process", 0.2),
+    ("reset-connection", 0.5),
+    ("slow-host", 0.1),
+)
+_KINDS = 6
+"""Faults of each such world: one may hide another."""
+
+
+def draw_relays(drawn: Options, draws: Draws) -> Options:
+    """The same world, or one with relays."""
+    return with_relays(drawn, draws) if draws.happens("relays", _SHARE) else drawn
+
+
+def with_relays(drawn: Options, draws: Draws) -> Options:
+    """The same, but the stream has its home in the first region, and mirrors in the others.
+
+    Each region has two or three relays. Coordinators are killed, leave and wake up too late,
+    at home and at targets, also at once; the front of the stream goes, by hand and by
+    retention, partitions are added, and sometimes the stream is sealed meanwhile.
+    """
+    regions = drawn.shape.regions[: draws.choice("regions with relays", (2, 2, 3))]
+    copies = draws.choice("copies at home", (2, 2, 3))
+    quorum = QuorumConfig(
+        ensemble_size=copies,
+        write_quorum=copies,
+        ack_quorum=2,
+        min_regions=1,
+    )
+    spare = draws.choice("spare nodes of relays", (0, 1))
+    kinds = draws.sample("fault of relays", [kind for kind, _ in _STRIKES_PER_S], _KINDS)
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(
+            drawn.shape,
+            nodes_by_region=tuple((region, copies + spare) for region in regions),
+            quorum=quorum,
+            writers_count=draws.choice("writers with relays", (1, 2)),
+            readers_count=2,
+            relays_per_region=draws.choice("relays per region", (2, 2, 3)),
+        ),
+        placement=PlacementKnobs(policy=PolicyKind.DEFAULT, is_regional=True),
+        stream=StreamKnobs(
+            partitions=draws.choice("partitions relayed", (1, 2)),
+            partitions_added=draws.choice("partitions added to relayed ones", (0, 0, 1)),
+            truncation_rest_s_max=draws.choice("truncations of relayed ones", (None, 0.5, 3.0)),
+            seal_after_s_max=draws.choice("seal of relayed ones", (None, None, None, 15.0)),
+        ),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            session_timeout_s=2.0,
+            segment_bytes=64 << 10,
+            value_bytes_max=draws.choice("values relayed", (20, 1000, 4000)),
+            pipelined_max=draws.choice("pipelined to relays", (1, 4, 10)),
+            appends_per_tenure=draws.choice("tenures relayed", (10, 40, 400)),
+            pause_s_max=0.1,
+            rest_s_max=1.0,
+            relays_after_s=draws.choice("relays after", (0.0, 0.0, 6.0)),
+            is_room_tight=False,
+            writer_window_records=None,
+            failed_kept_s=0.0,
+            is_region_exchanged=False,
+            is_damaged_twice=False,
+        ),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            chaos_s=20.0,
+            duration_s_max=4.0,
+            strikes_per_s=tuple(one for one in _STRIKES_PER_S if one[0] in kinds),
+            lies_in_wait=False,
+        ),
+    )

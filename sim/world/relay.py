@@ -1,0 +1,39 @@
+"""A relay's place in the world: its processes follow each other at one address."""
+
+import attrs
+import trio
+
+from geolog.transport.seam import Address
+from relay.server.config import RelayConfig
+from relay.server.relay import Relay
+
+RELAY = "relay-"
+"""Hosts of relays begin with this."""
+
+_PORT = 7200
+_WINDOW_BYTES = 64 << 10
+"""Small, so that links wait for their targets."""
+
+
+@attrs.define(eq=False)
+class WorldRelay:
+    """The place of a relay."""
+
+    host: str
+    region: str
+    to_leave: trio.Event = attrs.field(factory=trio.Event)
+    """Set to end its process in good order."""
+    is_wanted: bool = True
+    """Whether another process follows one that has ended."""
+    relays: list[Relay] = attrs.field(factory=list)
+    """Those of all its processes."""
+
+    def config(self) -> RelayConfig:
+        """Settings: windows are small, and bridges are soon dialled again."""
+        return RelayConfig(
+            region=self.region,
+            listen=Address(self.host, _PORT),
+            relay_id=self.host,
+            window_bytes=_WINDOW_BYTES,
+            redial_s=0.2,
+        )

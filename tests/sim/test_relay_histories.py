@@ -1,0 +1,40 @@
+"""Relays, bridges and mirrors under faults; and the laws that judge them."""
+
+import attrs
+import pytest
+
+from sim.histories.run import run_seed
+from sim.world.chance import Draws
+from sim.world.draws.base_options import BASE
+from sim.world.draws.drawing import options_of_seed
+from sim.world.draws.relay_draws import with_relays
+from sim.world.faults.all_faults import FAULTS
+from sim.world.options import Options
+
+
+def world_of(seed: int) -> Options:
+    drawn = with_relays(BASE, Draws(seed))
+    return attrs.evolve(drawn, hazards=attrs.evolve(drawn.hazards, chaos_s=8.0))
+
+
+@pytest.mark.parametrize("seed", [1, 7, 91])
+def test_mirrors_equal_their_home_while_relays_die_leave_and_wake_up_late(seed: int) -> None:
+    report = run_seed(seed, options=world_of(seed))
+
+    assert report.violations == []
+    assert report.acknowledged > 0
+
+
+def test_a_succeeded_relay_goes_on_in_the_middle_of_a_segment() -> None:
+    seen: set[str] = set()
+    for seed in (7, 8):
+        seen |= set(run_seed(seed, options=world_of(seed)).sometimes)
+
+    assert {"relay-succeeded", "relay-replayed", "mirror-continued", "mirror-read"} <= seen
+
+
+def test_some_seeds_draw_such_a_world() -> None:
+    drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(200)]
+    relayed = [one for one in drawn if one.shape.relays_per_region]
+
+    assert 4 < len(relayed) < 30
