@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from geolog.background import open_background
+from geolog.catalog.stream_watch import StreamWatch
 from geolog.client.log import Log
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
 from geolog.protocol.watermark import Watermark
@@ -28,7 +29,7 @@ from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.multicast_placing import MulticastPlacing, Offered
 from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer, Taken
 from relay.protocol.tail_history import TailHistory, TailLag
-from topology.errors import GeologError, TrimmedError
+from topology.errors import GeologError, NoSuchStreamError, TrimmedError
 
 _log = logging.getLogger(__name__)
 
@@ -167,6 +168,8 @@ class HomeFeed:
                             return
                     if self._following.cancelled_caught:
                         continue
+                except NoSuchStreamError as error:  # It will be dropped, or is made again.
+                    self.failure = str(error)
                 except TrimmedError as error:
                     self._begin_again(str(error))
                 except GeologError as error:
@@ -304,6 +307,7 @@ class HomeFeeds:
         self.now_us = now_us
         self._config = config or FeedConfig()
         self._buffered_bytes = 0
+        self._streams = StreamWatch(log.access.metadata, log.access.paths)
         self.by_name: dict[PartitionName, HomeFeed] = {}
 
     def __repr__(self) -> str:
@@ -352,15 +356,8 @@ class HomeFeeds:
             nursery.start_soon(feed.run, name=f"tail of {name}")
 
     async def _wanted(self) -> dict[PartitionName, StreamRecord]:
-        catalog = self.log.partition_opener.upkeep.catalog
         wanted: dict[PartitionName, StreamRecord] = {}
-        for stream in await catalog.names():
-            try:
-                record = await catalog.read(stream)
-            except GeologError as error:
-                if error.retriable:
-                    raise
-                continue  # It is being made or deleted.
+        for record in await self._streams.records():
             if record.home == self.region and record.relay_to:
                 wanted |= dict.fromkeys(record.partition_names(), record)
         return wanted

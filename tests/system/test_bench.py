@@ -33,6 +33,17 @@ def test_readers_at_the_tail_are_timed_along_with_the_appends() -> None:
     assert {figure["unit"] for figure in figures.values()} == {"ms", "µs"}
 
 
+def test_a_link_between_regions_is_measured_next_to_its_bandwidth() -> None:
+    figures = figures_of("relay", "--rtt", "20ms", "--bandwidth", "4MB/s", "--duration", "1s")
+
+    throughput = figures["20 ms throughput"]
+    assert (throughput["unit"], throughput["floor"]) == ("MB/s", 4)
+    assert throughput["value"] > 0
+    assert figures["20 ms lag p99 at half load"]["floor"] == 10
+    dead = figures["append p99 with a dead target"]
+    assert dead["floor"] == figures["append p99 without relay"]["value"]
+
+
 def test_reads_cold_and_warm_are_compared_with_bare_reads_of_the_same_bytes() -> None:
     figures = figures_of("read", "--size", "20MiB", "--readers", "2")
 

@@ -19,7 +19,7 @@ from geolog.partition.relay_multicast import FindRelays
 from geolog.protocol.relay_report import LinkState, RelayedStreamReport, RelayEvent, RelayReport
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.transport.message_socket import MessageTransport
-from geolog.transport.seam import ConnectionFailedError
+from geolog.transport.seam import Address, ConnectionFailedError
 from geolog.wire.relay_report import (
     REPORT_BYTES_MAX,
     REPORT_PATH,
@@ -36,7 +36,10 @@ _SILENT_S_MAX = 5.0
 """A coordinator that sends no report for this long is dialled again."""
 
 _EVENTS_AHEAD_MAX = 256
-_START = "start one with `geolog serve relay`"
+
+
+def _no_relay(home: str) -> str:
+    return f"no relay of {home} is up: start one with `geolog serve relay`"
 
 
 @attrs.frozen
@@ -120,40 +123,68 @@ class RelayLinks:
 
         ConnectionFailedError if no relay answers as coordinator, or it falls silent.
         """
-        error: GeologError = ConnectionFailedError(f"no relay of {home} is up: {_START}")
+        error: GeologError = ConnectionFailedError(_no_relay(home))
         for address in await self._find_relays(home):
             try:
-                with trio.fail_after(silent_s_max) as patience:
-                    async with self._messages.open(
-                        address,
-                        REPORT_PATH,
-                        subprotocols=(SUBPROTOCOL_REPORT,),
-                        message_bytes_max=REPORT_BYTES_MAX,
-                    ) as socket:
-                        while await take(decode_report(await socket.receive())):
-                            patience.deadline = trio.current_time() + silent_s_max
-                        return
+                await self._hear_from(address, home, take, silent_s_max=silent_s_max)
             except GeologError as failed:
-                error = ConnectionFailedError(f"relay {address} of {home}: {failed}")
-            except trio.TooSlowError:
-                error = ConnectionFailedError(
-                    f"relay {address} of {home} said nothing for {silent_s_max:g} s"
-                )
+                error = failed
+            else:
+                return
         raise error
+
+    async def _hear_from(
+        self,
+        address: Address,
+        home: str,
+        take: Callable[[RelayReport], Awaitable[bool]],
+        *,
+        silent_s_max: float,
+    ) -> None:
+        """Take reports of one relay. ConnectionFailedError if it does not coordinate."""
+        try:
+            with trio.fail_after(silent_s_max) as patience:
+                async with self._messages.open(
+                    address,
+                    REPORT_PATH,
+                    subprotocols=(SUBPROTOCOL_REPORT,),
+                    message_bytes_max=REPORT_BYTES_MAX,
+                ) as socket:
+                    while await take(decode_report(await socket.receive())):
+                        patience.deadline = trio.current_time() + silent_s_max
+        except GeologError as failed:
+            raise ConnectionFailedError(f"relay {address} of {home}: {failed}") from failed
+        except trio.TooSlowError:
+            raise ConnectionFailedError(
+                f"relay {address} of {home} said nothing for {silent_s_max:g} s"
+            ) from None
 
     async def ask(self, home: str) -> RelayReport | _NoReport:
         """One report of a home's coordinator."""
         answers: list[RelayReport] = []
+        errors: dict[Address, GeologError] = {}
+        addresses = await self._find_relays(home)
 
         async def take(report: RelayReport) -> bool:
             answers.append(report)
             return False
 
-        try:
-            await self.hear(home, take, silent_s_max=_ANSWER_S)
-        except GeologError as error:
-            return _NoReport(str(error))
-        return answers[0]
+        async def ask_one(address: Address, scope: trio.CancelScope) -> None:
+            try:
+                await self._hear_from(address, home, take, silent_s_max=_ANSWER_S)
+            except GeologError as error:
+                errors[address] = error
+            else:
+                scope.cancel(reason="the coordinator has answered")
+
+        # All at once: a relay that is gone must not delay the answer of the one that is not.
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                nursery.start_soon(ask_one, address, nursery.cancel_scope)
+        if answers:
+            return answers[0]
+        told = [str(errors[one]) for one in addresses]
+        return _NoReport("; ".join(told) or _no_relay(home))
 
 
 class _Listening:
@@ -232,7 +263,7 @@ def _told_of(
         why = answer.why
     else:
         for one in answer.streams:
-            if (one.stream, one.partition, one.target) == (str(record.name), number, target):
+            if (one.life, one.partition, one.target) == (record.life, number, target):
                 return one
     return RelayedStreamReport(
         stream=str(record.name),

@@ -76,6 +76,31 @@ async def test_a_standing_link_is_live_and_the_cluster_healthy(
             await log.relay_status("shop/other")
 
 
+async def test_relays_that_do_not_answer_do_not_delay_the_one_that_does(
+    autojump_clock: MockClock,
+) -> None:
+    silent = [Address(f"silent-{number}", 9) for number in range(3)]
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        open_operator(cluster, *silent, address_of(1)) as log,
+        open_home(cluster),
+        open_target(cluster),
+    ):
+        for one in silent:
+            await cluster.network.transport(one.host).listen(one)
+            cluster.network.darken(one.host)
+        await create(log)
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, [b"one", b"two"])
+        await wait_equal(log)
+        began_s = trio.current_time()
+        [found] = await log.relay_status()
+        took_s = trio.current_time() - began_s
+
+    assert found.coordinator is not None
+    assert took_s < 1
+
+
 async def test_health_names_a_link_that_is_down_and_what_it_puts_at_risk(
     autojump_clock: MockClock,
 ) -> None:
