@@ -204,10 +204,14 @@ class CursorCatalog:
 
     # For a reader.
 
-    async def ensure(self, stream: StreamRecord, name: str, *, now_us: int) -> CursorName:
-        """Make the cursor unless it exists. NoSuchStreamError."""
+    async def ensure(
+        self, stream: StreamRecord, name: str, *, cursor_id: str, now_us: int
+    ) -> CursorName:
+        """Make the cursor unless it exists; then it has this id. NoSuchStreamError."""
         cursor = CursorName.of(stream, name)
-        record = CursorRecord(created_us=now_us, partitions=stream.partitions)
+        record = CursorRecord(
+            created_us=now_us, partitions=stream.partitions, cursor_id=cursor_id
+        )
         make: list[Operation] = [
             Create(self._paths.cursor(cursor), seal_document(record)),
             Create(self._paths.cursor_readers(cursor)),
@@ -239,6 +243,7 @@ class CursorCatalog:
         cursor: CursorName,
         reader: str,
         *,
+        cursor_id: str,
         who: str,
         is_shared: bool,
         is_again: bool = False,
@@ -246,8 +251,9 @@ class CursorCatalog:
     ) -> None:
         """Put this reader among the readers of the cursor, instead of its earlier ids.
 
-        is_again: it was there before. is_taking: remove all other readers. CursorHeldError;
-        CursorLostError if it was there before, and another was since; NoSuchCursorError.
+        cursor_id: that of the cursor which it opened. is_again: it was there before. is_taking:
+        remove all other readers. CursorHeldError; CursorLostError if it was there before, and
+        another was since; NoSuchCursorError, also if the cursor was made again since.
         """
         path = self._paths.cursor(cursor)
         make = Create(
@@ -260,6 +266,8 @@ class CursorCatalog:
             if stored is None:
                 raise _deleted(cursor)
             record = open_document(stored.data, CursorRecord, path=path)
+            if record.cursor_id != cursor_id:
+                raise _made_again(cursor, record)
             found = await self._readers(cursor)
             if any(one.reader == reader for one in found):
                 return  # The answer to an earlier try was lost.
@@ -407,36 +415,57 @@ class CursorCatalog:
                 f"{found.name} was changed at the same time: run the seek again"
             ) from None
 
-    async def delete(self, found: CursorFound, *, is_forced: bool) -> None:
-        """Delete a cursor. CursorHeldError if readers are there, unless it is forced."""
-        if found.readers and not is_forced:
-            raise _in_use(found)
-        path = self._paths.cursor(found.name)
-        readers = self._paths.cursor_readers(found.name)
-        partitions = self._paths.cursor_partitions(found.name)
-        while True:
-            await self._delete_children(readers)
-            await self._delete_children(partitions)
-            try:
-                await self._metadata.multi([Delete(readers), Delete(partitions), Delete(path)])
-            except NoNodeError:
-                return  # Another process deleted it as well.
-            except NotEmptyError:
-                continue  # A reader joined, or committed.
-            return
+    async def delete(self, stream: StreamRecord, name: str, *, is_forced: bool) -> None:
+        """Delete a cursor, in one step: a failure leaves all of its positions or none.
 
-    async def _delete_children(self, path: str) -> None:
-        try:
-            names = await self._metadata.children(path, freshness=Freshness.LATEST)
-        except NoNodeError:
-            return
-        for name in names:
-            with suppress(NoNodeError):
-                await self._metadata.delete(f"{path}/{name}")
+        NoSuchCursorError; CursorHeldError if readers are there, unless it is forced. Their next
+        commits are refused, and they cannot join again.
+        """
+        found = await self.read(stream, name)
+        while True:
+            if found.readers and not is_forced:
+                raise _in_use(found)
+            try:
+                await self._metadata.multi(await self._deletion_of(found))
+                return
+            except (*_REFUSALS, NotEmptyError, OutcomeUnknownError):
+                pass  # A reader joined, left or committed; or it may be gone already.
+            try:
+                again = await self.read(stream, name)
+            except NoSuchCursorError:
+                return
+            if again.record.cursor_id != found.record.cursor_id:
+                return  # It was deleted, and somebody has made another.
+            found = again
+
+    async def _deletion_of(self, found: CursorFound) -> list[Operation]:
+        """The cursor as it was read, with everything below it.
+
+        A thousand partitions, the most that a stream has, fit in one request.
+        """
+        partitions = self._paths.cursor_partitions(found.name)
+        numbers = await self._metadata.children(partitions, freshness=Freshness.LATEST)
+        return [
+            *(
+                Delete(self._paths.cursor_reader(found.name, one.reader))
+                for one in found.readers
+            ),
+            *(Delete(f"{partitions}/{number}") for number in numbers),
+            Delete(self._paths.cursor_readers(found.name)),
+            Delete(partitions),
+            Delete(self._paths.cursor(found.name), found.version),
+        ]
 
 
 def _deleted(cursor: CursorName) -> NoSuchCursorError:
     return NoSuchCursorError(f"{cursor} was deleted")
+
+
+def _made_again(cursor: CursorName, record: CursorRecord) -> NoSuchCursorError:
+    return NoSuchCursorError(
+        f"{cursor} was deleted, and made again at {_moment(record.created_us)}: this reader"
+        " commits nothing more; open another one to read from where the cursor is now"
+    )
 
 
 def _held(
@@ -469,9 +498,14 @@ def _named(readers: Sequence[CursorReaderFound]) -> str:
 
 
 def _taken(cursor: CursorName, others: Sequence[CursorReaderFound]) -> CursorLostError:
-    by = f" by {others[0].who}" if others else ""
+    if others:
+        return CursorLostError(
+            f"{cursor} was taken by {_named(others)}: this reader has lost it, and commits"
+            " nothing more; take it back with take=True (--take)"
+        )
     return CursorLostError(
-        f"{cursor} was taken{by}: this reader has lost it, and commits nothing more"
+        f"{cursor} was taken by a reader that has left again: this reader has lost it, and"
+        " commits nothing more; open another one to read on"
     )
 
 

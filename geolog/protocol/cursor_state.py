@@ -76,6 +76,8 @@ class CursorRecord:
     """The reader that joined last."""
     seeks: int = 0
     """How often positions were set by `seek`."""
+    cursor_id: str = ""
+    """Unique to this cursor, even against one made again under its name."""
 
 
 @attrs.frozen(kw_only=True)

@@ -105,7 +105,7 @@ def _now_us() -> int:
 def delete(*, stream: str, cursor: str, force: bool) -> None:
     """Delete a cursor and its positions. This cannot be undone."""
     confirm(f"Delete cursor {cursor} of {stream} permanently?")
-    ask(lambda log: log.delete_cursor(stream, cursor, force=force))
+    ask(lambda log: log.delete_cursor(stream, cursor, force=force), minds_region=True)
 
 
 def _row(cursor: CursorDescription) -> dict[str, object]:

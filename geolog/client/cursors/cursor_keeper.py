@@ -65,6 +65,7 @@ class CursorTerms:
     """How a reader uses a cursor."""
 
     name: CursorName
+    cursor_id: str
     who: str
     is_shared: bool
     is_taking: bool
@@ -213,6 +214,7 @@ class CursorKeeper:
         await self._cursors.join(
             self._terms.name,
             request.reader,
+            cursor_id=self._terms.cursor_id,
             who=self._terms.who,
             is_shared=self._terms.is_shared,
             is_again=request.is_again,

@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import attrs
 
 from geolog.background import all_of
-from geolog.catalog.cursors import CursorCatalog
+from geolog.catalog.cursors import CursorCatalog, NoSuchCursorError
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.cursors.cursor_keeper import CursorKeeper, CursorTerms
 from geolog.client.cursors.cursor_reader import CursorReader
@@ -131,11 +131,21 @@ class Cursors:
         check_one_partition(what, partitions_count, start)
         check_one_partition(what, partitions_count, stop)
         check_order(start, stop)
-        cursor = await self._catalog.ensure(record, name, now_us=self._now_us())
+        cursor = await self._catalog.ensure(
+            record,
+            name,
+            cursor_id=f"{self._rng.getrandbits(64):016x}",
+            now_us=self._now_us(),
+        )
         found = await self._catalog.read(record, name)
         keeper = CursorKeeper(
             CursorTerms(
-                name=cursor, who=self._who, is_shared=is_shared, is_taking=is_taking, only=only
+                name=cursor,
+                cursor_id=found.record.cursor_id,
+                who=self._who,
+                is_shared=is_shared,
+                is_taking=is_taking,
+                only=only,
             ),
             stream=record,
             streams=self._streams,
@@ -169,7 +179,11 @@ class Cursors:
         if not names:
             return []
         ends = await self._ends(record)
-        return [await self._describe(record, name, ends) for name in names]
+        described = []
+        for name in names:
+            with suppress(NoSuchCursorError):  # It was deleted meanwhile.
+                described.append(await self._describe(record, name, ends))
+        return described
 
     async def describe(self, record: StreamRecord, name: str) -> CursorDescription:
         """One cursor. NoSuchCursorError."""
@@ -203,7 +217,7 @@ class Cursors:
 
     async def delete(self, record: StreamRecord, name: str, *, is_forced: bool) -> None:
         """Delete a cursor. NoSuchCursorError, CursorHeldError."""
-        await self._catalog.delete(await self._catalog.read(record, name), is_forced=is_forced)
+        await self._catalog.delete(record, name, is_forced=is_forced)
 
     async def _ends(self, record: StreamRecord) -> list[PartitionEnd]:
         """The ends of all partitions."""

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -26,6 +27,11 @@ from tests.pure.whole.clusters import (
 async def fill(world: World, count: int, start: int = 0) -> None:
     async with world.log.open_writer(STREAM) as writer:
         await append_each(writer, numbered(count, start))
+
+
+async def positions_of(log: geolog.Log) -> list[int | None]:
+    described = await log.describe_cursor(STREAM, "bills")
+    return [one.sequence for one in described.partition_list]
 
 
 async def sequence_of(log: geolog.Log, cursor: str = "bills", partition: int = 0) -> int | None:
@@ -207,6 +213,8 @@ async def test_a_cursor_that_was_taken_refuses_the_earlier_readers_commits(
         assert seen == [0, 1, 2, 3, 4]
         assert lost.error is not None
         assert lost.error.code == 412
+        words = r"was taken by b since 20\d\d-.*: .*take it back with take=True \(--take\)"
+        assert re.search(words, str(lost.error)), lost.error
         assert await sequence_of(world.log) == 5
 
 
@@ -384,6 +392,83 @@ async def test_a_deleted_cursor_begins_again(autojump_clock: MockClock) -> None:
         assert await world.log.list_cursors(STREAM) == []
         async with world.log.open_reader(STREAM, cursor="bills") as reader:
             assert len([record async for record in reader]) == 2
+
+
+async def test_a_delete_that_is_broken_off_leaves_all_positions_or_no_cursor(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        await world.log.update_stream(STREAM, partitions=3)
+        await fill(world, 9)
+        world.cluster.store.round_trip_s = lambda: 0.1
+        left = set()
+        for moment in range(16):
+            async with world.log.open_reader(STREAM, cursor="bills") as reader:
+                async for _ in reader:
+                    pass
+            before = await positions_of(world.log)
+            with trio.move_on_after(0.07 * moment):
+                await world.log.delete_cursor(STREAM, "bills")
+            found = await world.log.list_cursors(STREAM)
+            if found:
+                assert await positions_of(world.log) == before
+            left.add(len(found))
+
+        assert left == {0, 1}
+
+
+@pytest.mark.parametrize("sharing", ["alone", "shared"])
+async def test_readers_of_a_deleted_cursor_never_join_one_made_again(
+    autojump_clock: MockClock, sharing: str
+) -> None:
+    is_shared = sharing == "shared"
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", host="b", on_session=sessions.append) as other,
+    ):
+        await fill(world, 6)
+        with ended_by(NoSuchCursorError) as ended:
+            async with other.open_reader(
+                STREAM, cursor="bills", follow=True, shared=is_shared
+            ) as reader:
+                await anext(reader)
+                sessions[0].cut_off()
+                await world.log.delete_cursor(STREAM, "bills", force=True)
+                async with world.log.open_reader(
+                    STREAM, cursor="bills", shared=is_shared
+                ) as heir:
+                    for _ in range(3):
+                        await anext(heir)
+                    sessions[0].restore()
+                    await reader.commit()
+
+        words = r"was deleted, and made again at 20\d\d-.*open another"
+        assert re.search(words, str(ended.error)), ended.error
+        assert await sequence_of(world.log) == 2  # The heir's block failed with one in hand.
+
+
+async def test_a_list_leaves_out_a_cursor_that_is_deleted_meanwhile(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, world.cluster.open_client("eu-west", host="b") as other:
+        await fill(world, 2)
+        for name in ("bills", "mails"):
+            async with world.log.open_reader(STREAM, cursor=name) as reader:
+                await anext(reader)
+        world.cluster.store.round_trip_s = lambda: 0.1
+        for moment in range(12):
+            async with other.open_reader(STREAM, cursor="short"):
+                pass
+            async with trio.open_nursery() as nursery:
+
+                async def delete(after_s: float) -> None:
+                    await trio.sleep(after_s)
+                    await other.delete_cursor(STREAM, "short")
+
+                nursery.start_soon(delete, 0.07 * moment)
+                named = [one.cursor for one in await world.log.list_cursors(STREAM)]
+            assert named in (["bills", "mails"], ["bills", "mails", "short"])
 
 
 async def test_a_recreated_stream_has_no_cursors_of_its_former_life(
