@@ -1,7 +1,7 @@
 # Generated from geolog/aio/log.py by `python -P -m sim.twins`: edit that file.
 """The log, as calls into the trio thread."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
@@ -14,6 +14,7 @@ from geolog.client import connect as trio_connect
 from geolog.client.log import Log as TrioLog
 from geolog.client.reading.bounds import EARLIEST, Bound
 from geolog.client.reading.reader import Reader as TrioReader
+from geolog.client.relays.relay_links import next_event
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.replicas.hedging import ReadStatistics
@@ -22,6 +23,7 @@ from geolog.portal.outlet import Outlet, open_outlets
 from geolog.portal.residence import Residence, TrioBlock
 from geolog.portal.trio_thread import Tasks, shared_thread
 from geolog.protocol.hedge_policy import HedgePolicy
+from geolog.protocol.relay_report import RelayEvent
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -129,6 +131,21 @@ class Log:
 
         return Opening(prepare, lambda residence, writer: Writer(residence, writer, inlet))
 
+    def relay_events(
+        self, *, follow: bool = False
+    ) -> Opening["RelayEvents", AsyncIterator[RelayEvent]]:
+        """Iterate over the changes of links that coordinators remember.
+
+        follow: go on with new ones, from coordinators that come later, too.
+        """
+        thread = self._residence.thread
+        opening = partial(self._log.relay_events, follow=follow)
+
+        def prepare() -> tuple[Residence[AsyncIterator[RelayEvent]], Tasks]:
+            return Residence(thread, opening), self._residence.tasks
+
+        return Opening(prepare, RelayEvents)
+
     def open_reader(
         self,
         name: str,
@@ -226,6 +243,28 @@ class Log:
             ],
             on_leave=_put_down,
         )
+
+
+class RelayEvents:
+    """Changes of links, in order; `Log.relay_events` opens them."""
+
+    def __init__(
+        self, residence: Residence[AsyncIterator[RelayEvent]], events: AsyncIterator[RelayEvent]
+    ) -> None:
+        self._residence = residence
+        self._events = events
+
+    def __repr__(self) -> str:
+        return "RelayEvents()"
+
+    def __iter__(self) -> "RelayEvents":
+        return self
+
+    def __next__(self) -> RelayEvent:
+        event = wait_for(self._residence.call(partial(next_event, self._events)))
+        if event is None:
+            raise StopIteration
+        return event
 
 
 def _put_down(readers: list[Reader], is_failed: bool) -> None:  # noqa: FBT001 - as `on_leave` is called.

@@ -1,5 +1,6 @@
 """`geolog relay` against real relays: what is shown while a target's relays are away."""
 
+import asyncio
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from geolog import aio, blocking
 from tests.system.demo_process import DemoProcess, running_demo, wait_until
 
 STREAM = "shop/crates"
@@ -51,6 +53,31 @@ def test_a_link_becomes_live_and_is_shown_to_people_too(related: DemoProcess) ->
     assert "live" in table
     events = related.run("relay", "events", "-o", "jsonl").stdout.splitlines()
     assert [json.loads(line)["after"] for line in events][-1] == "live"
+
+
+def test_events_are_iterated_in_a_thread_and_in_an_event_loop(related: DemoProcess) -> None:
+    assert isinstance(related.ready, dict)
+    zookeeper = str(related.ready["zookeeper"])
+    with (
+        blocking.connect(zookeeper=zookeeper, cluster="demo", region="us-east") as log,
+        log.relay_events() as events,
+    ):
+        remembered = [event.after for event in events]
+
+    async def follow() -> list[str]:
+        async with (
+            aio.connect(zookeeper=zookeeper, cluster="demo", region="us-east") as log,
+            log.relay_events(follow=True) as events,
+        ):
+            found = []
+            async for event in events:
+                found.append(event.after)
+                if len(found) == len(remembered):
+                    break
+            return found
+
+    assert "live" in remembered
+    assert asyncio.run(follow()) == remembered
 
 
 def test_a_target_whose_relay_is_killed_is_shown_down_and_its_lag_grows(

@@ -187,6 +187,13 @@ class RelayLinks:
         return _NoReport("; ".join(told) or _no_relay(home))
 
 
+async def next_event(events: AsyncIterator[RelayEvent]) -> RelayEvent | None:
+    """The next of these events; None if there are no more."""
+    async for event in events:
+        return event
+    return None
+
+
 class _Listening:
     """Gathers the events of all homes."""
 

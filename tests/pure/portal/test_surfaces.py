@@ -15,7 +15,6 @@ OF_TRIO_ALONE = {
         "access",
         "partition_opener",
         "scan_of",  # For the bridges between regions.
-        "relay_events",  # For the command.
         "links",  # For standbys.
         "recovery_progress",
         "spans_between",  # For the Spark source.
