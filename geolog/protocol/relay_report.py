@@ -64,6 +64,11 @@ class RelayedStreamReport:
     """Whether the buffer has all that the target lacks."""
     replayed_count: int | None = None
     """Entries that this coordinator sent because the target had missed them."""
+    standby_buffered_records: int | None = None
+    """Records in the standby's buffer; None if it did not answer."""
+    standby_is_covered: bool | None = None
+    """Whether the standby's buffer has all that the target lacks, so that it could go on from
+    memory; None if it did not answer."""
     question_s: float | None = None
     """Time in which the target told what it has, on the bridge that is open."""
     replay_s: float | None = None
@@ -111,5 +116,7 @@ class RelayReport:
     standby: str | None
     relay_epoch: int
     streams: tuple[RelayedStreamReport, ...]
+    is_of_buffers: bool = False
+    """Whether a member tells this that does not coordinate: of its buffers alone."""
     events: tuple[RelayEvent, ...] = ()
     """Events that this listener was not told yet; the oldest may be gone."""

@@ -25,7 +25,7 @@ from relay.protocol.outgoing import ChannelState
 from relay.protocol.standby_buffer import BufferCoverage
 
 _LOOK_S = 0.25
-_REPORT_S = 1.0
+REPORT_S = 1.0
 _EVENTS_MAX = 1024
 
 _Way = tuple[PartitionName, str]
@@ -79,7 +79,7 @@ class RelayReports:
                 report = self.report(events_after=told_count)
                 told_count = self._events_count
                 await socket.send(encode_report(report))
-                await trio.sleep(_REPORT_S)
+                await trio.sleep(REPORT_S)
         except SocketClosedError:
             pass
 
@@ -207,6 +207,37 @@ class RelayReports:
             durable=durable,
             alarm=standing.alarm or feed.failure,
         )
+
+
+def coverage_report(feeds: HomeFeeds, member: str) -> RelayReport:
+    """Coverage of the buffers of a member that does not coordinate."""
+    streams = []
+    for feed in feeds.by_name.values():
+        coverage = feed.buffer.coverage
+        begin = 0 if coverage.begin is None else coverage.begin.sequence_next
+        streams += [
+            RelayedStreamReport(
+                stream=str(feed.name.stream),
+                partition=feed.name.number,
+                home=feeds.region,
+                target=target,
+                state=LinkState.CONNECTING,
+                life=feed.name.life,
+                buffered_records=_records_in(coverage) if feed.has_begun else 0,
+                buffered_bytes=coverage.bytes_count,
+                buffer_begin=begin if feed.has_begun else None,
+                is_covered=feed.covers(target),
+            )
+            for target in feed.record.relay_to
+        ]
+    return RelayReport(
+        region=feeds.region,
+        coordinator="",
+        standby=member,
+        relay_epoch=0,
+        streams=tuple(streams),
+        is_of_buffers=True,
+    )
 
 
 def _records_in(coverage: BufferCoverage) -> int:

@@ -22,6 +22,9 @@ class RelayConfig:
     advertise: Address | None = None
     """Address at which relays of all regions reach it. If unset, the listen address."""
 
+    http: Address | None = None
+    """Address to take HTTP on (`/livez`, `/readyz`, `/metrics`). If unset, none is taken."""
+
     relay_id: str | None = None
     """Name of the relay in the cluster. If unset, the advertised address."""
 

@@ -10,7 +10,7 @@ Rules: PROTOCOL B1, G3 and G4.
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import attrs
@@ -32,11 +32,12 @@ from geolog.transport.seam import (
 from geolog.transport.tls import HANDSHAKE_S, TlsIdentity, TlsTransport, accepted
 from geolog.transport.websocket import WebSockets
 from geolog.wire.multicast import MULTICAST_PATH, SUBPROTOCOL_MULTICAST
-from geolog.wire.relay_report import SUBPROTOCOL_REPORT
+from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT, encode_report
 from geolog.wire.session.codes import Code
 from relay.bridge.bridge_ends import BridgeConfig, BridgeEnds, refuse
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
 from relay.bridge.multicast_inlet import MulticastInlet
+from relay.bridge.relay_reports import REPORT_S, coverage_report
 from relay.bridge.standby_follower import StandbyFollower
 from relay.bridge.target_bridge import BRIDGE_PATH
 from relay.group.relay_group import GROUP_PATH, SUBPROTOCOL_GROUP, RelayGroup
@@ -45,6 +46,7 @@ from relay.protocol.group_member import GroupRole
 from relay.protocol.outgoing_link import LinkBounds
 from relay.server.config import RelayConfig
 from relay.server.homes import dial_homes
+from relay.server.http import RelayHttpPort, RelayView
 from relay.wire.bridge import MESSAGE_BYTES_MAX, SUBPROTOCOL_BRIDGE
 from topology.errors import GeologError
 
@@ -77,6 +79,8 @@ class Relay:
         self.address = address
         self.ends: BridgeEnds | None = None
         """Its bridges while it coordinates."""
+        self.http_address: Address | None = None
+        """Where it takes HTTP."""
         self.bugs_count = 0
         """Connections that an error other than geolog's own has ended."""
         self._config = config
@@ -110,6 +114,17 @@ class Relay:
     def feeds(self) -> HomeFeeds | None:
         """The newest entries of the region's relayed streams; None while it only waits."""
         return self._feeds
+
+    @property
+    def view(self) -> RelayView:
+        """Its state as its HTTP port shows it."""
+        return RelayView(
+            relay_id=self.relay_id,
+            region=self._config.region,
+            role=lambda: self.role,
+            reports=lambda: None if self.ends is None else self.ends.reports,
+            feeds=lambda: self._feeds,
+        )
 
     async def run(self, listener: Listener) -> None:
         """Be a member of the group, and serve; never returns."""
@@ -185,6 +200,9 @@ class Relay:
                 ),
             )
             return
+        if target == REPORT_PATH and self.ends is None and feeds is not None:
+            await self._report_coverage(socket, feeds)
+            return
         if self.ends is None:  # Others may see its claim in metadata before it does.
             with trio.move_on_after(_CLAIM_SEEN_S):
                 await self._has_begun.wait()
@@ -197,6 +215,13 @@ class Relay:
                     await self.ends.handle(socket, target)
                 finally:
                     self._served.discard(scope)
+
+    async def _report_coverage(self, socket: MessageSocket, feeds: HomeFeeds) -> None:
+        """Tell what this member's buffers have, until it coordinates."""
+        with suppress(SocketClosedError):
+            while self.ends is None:
+                await socket.send(encode_report(coverage_report(feeds, self.relay_id)))
+                await trio.sleep(REPORT_S)
 
     def _why_not(self) -> str:
         view = None if self.group.seen is None else self.group.seen.view
@@ -337,16 +362,20 @@ async def _serve(
     task_status: trio.TaskStatus[Relay],
 ) -> None:
     """Serve until `to_end`, then leave. Cancellation from outside only begins the leaving."""
-    listener = await seams.transport.listen(config.listen)
-    try:
+    with ExitStack() as stack:
+        listener = await seams.transport.listen(config.listen)
+        stack.callback(listener.close)
+        http = None
+        if config.http is not None:
+            http = await seams.transport.listen(config.http)
+            stack.callback(http.close)
         with trio.CancelScope() as scope:
-            await _serve_at(listener, config, seams, scope, to_end, task_status)
-    finally:
-        listener.close()
+            await _serve_at(listener, http, config, seams, scope, to_end, task_status)
 
 
 async def _serve_at(
     listener: Listener,
+    http: Listener | None,
     config: RelayConfig,
     seams: _Seams,
     scope: trio.CancelScope,
@@ -370,6 +399,9 @@ async def _serve_at(
     ):
         relay = Relay(relay_id, address, config, seams, log)
         nursery.start_soon(relay.run, listener)
+        if http is not None:
+            relay.http_address = http.address
+            nursery.start_soon(RelayHttpPort(http, relay.view, nursery).run)
         await relay.group.is_joined.wait()
         scope.shield = True
         task_status.started(relay)

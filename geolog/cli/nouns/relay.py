@@ -97,6 +97,7 @@ def _row(one: RelayedStreamReport) -> dict[str, object]:
         "lag_s": one.lag_s,
         "buffered": one.buffered_records,
         "covered": one.is_covered,
+        "standby_covered": one.standby_is_covered,
         "replayed": one.replayed_count,
         "duplicates": one.duplicates_count,
         "refused": one.refused_count,

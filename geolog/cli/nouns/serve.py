@@ -378,6 +378,8 @@ def relay() -> None:
                 "region": region,
                 "state": opened.role.value,
             }
+            if opened.http_address is not None:
+                facts["http"] = str(opened.http_address)
             tell_ready(facts)
             await trio.sleep_forever()
 

@@ -31,6 +31,9 @@ from topology.errors import GeologError
 _ANSWER_S = 3.0
 """How long a coordinator may take to answer."""
 
+_STANDBY_S = 0.5
+"""How much longer than the coordinator the standby may take."""
+
 _AGAIN_S = 1.0
 _SILENT_S_MAX = 5.0
 """A coordinator that sends no report for this long is dialled again."""
@@ -140,8 +143,12 @@ class RelayLinks:
         take: Callable[[RelayReport], Awaitable[bool]],
         *,
         silent_s_max: float,
+        is_of_all: bool = False,
     ) -> None:
-        """Take reports of one relay. ConnectionFailedError if it does not coordinate."""
+        """Take reports of one relay. ConnectionFailedError if it does not coordinate.
+
+        is_of_all: also reports of members that tell of their buffers alone.
+        """
         try:
             with trio.fail_after(silent_s_max) as patience:
                 async with self._messages.open(
@@ -150,7 +157,12 @@ class RelayLinks:
                     subprotocols=(SUBPROTOCOL_REPORT,),
                     message_bytes_max=REPORT_BYTES_MAX,
                 ) as socket:
-                    while await take(decode_report(await socket.receive())):
+                    while True:
+                        report = decode_report(await socket.receive())
+                        if report.is_of_buffers and not is_of_all:
+                            raise ConnectionFailedError("it does not coordinate")
+                        if not await take(report):
+                            return
                         patience.deadline = trio.current_time() + silent_s_max
         except GeologError as failed:
             raise ConnectionFailedError(f"relay {address} of {home}: {failed}") from failed
@@ -162,28 +174,37 @@ class RelayLinks:
     async def ask(self, home: str) -> RelayReport | _NoReport:
         """One report of a home's coordinator."""
         answers: list[RelayReport] = []
+        coverages: dict[str, RelayReport] = {}
         errors: dict[Address, GeologError] = {}
         addresses = await self._find_relays(home)
 
         async def take(report: RelayReport) -> bool:
-            answers.append(report)
+            if report.is_of_buffers:
+                coverages[report.standby or ""] = report
+            else:
+                answers.append(report)
             return False
 
         async def ask_one(address: Address, scope: trio.CancelScope) -> None:
             try:
-                await self._hear_from(address, home, take, silent_s_max=_ANSWER_S)
+                await self._hear_from(
+                    address, home, take, silent_s_max=_ANSWER_S, is_of_all=True
+                )
             except GeologError as error:
                 errors[address] = error
-            else:
-                scope.cancel(reason="the coordinator has answered")
+            if answers and (answers[0].standby or "") in {"", *coverages}:
+                scope.cancel(reason="coordinator and standby have answered")
+            elif answers:
+                soon_s = trio.current_time() + _STANDBY_S
+                scope.deadline = min(scope.deadline, soon_s)
 
         # All at once: a relay that is gone must not delay the answer of the one that is not.
         async with trio.open_nursery() as nursery:
             for address in addresses:
                 nursery.start_soon(ask_one, address, nursery.cancel_scope)
         if answers:
-            return answers[0]
-        told = [str(errors[one]) for one in addresses]
+            return _with_coverage(answers[0], coverages.get(answers[0].standby or ""))
+        told = [str(errors[one]) for one in addresses if one in errors]
         return _NoReport("; ".join(told) or _no_relay(home))
 
 
@@ -258,6 +279,24 @@ class _Listening:
             return
         self._told[event.home] = (event.relay_epoch, event.coordinator, event.number)
         await self._send.send(event)
+
+
+def _with_coverage(report: RelayReport, standby: RelayReport | None) -> RelayReport:
+    """The report with what the standby's buffers have, if it has told."""
+    if standby is None:
+        return report
+    known = {(one.life, one.partition, one.target): one for one in standby.streams}
+    streams = []
+    for one in report.streams:
+        its = known.get((one.life, one.partition, one.target))
+        streams.append(
+            attrs.evolve(
+                one,
+                standby_buffered_records=0 if its is None else its.buffered_records,
+                standby_is_covered=its is not None and its.is_covered,
+            )
+        )
+    return attrs.evolve(report, streams=tuple(streams))
 
 
 def _told_of(
