@@ -156,7 +156,13 @@ class RelayGroups:
             return  # Its session was over.
 
     async def claim(self, region: str, view: RelayViewRecord, *, seen_version: int) -> bool:
-        """Replace the view of that version (-1: none), as a member; whether that was done."""
+        """Replace the view of that version (-1: none), as a member; whether that was done.
+
+        Each claim raises version and epoch by one, so an epoch that does not follow that
+        version's was decided on an older view: it is refused.
+        """
+        if view.epoch != seen_version + 2:
+            return False
         path, data = self._paths.relay_view(region), seal_document(view)
         change = (
             Create(path, data) if seen_version < 0 else Put(path, data, version=seen_version)

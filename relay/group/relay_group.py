@@ -187,12 +187,11 @@ class RelayGroup:
         did_coordinate = core.coordinates_in > 0
         numbers = tuple(one.number for one in seen.members)
         view, now_s = _view_of(seen.view), trio.current_time()
-        effects = core.on_suspected(
+        core.note_suspected(
             dead=self._those(lambda one: one.is_refused),
             silent=self._those(lambda one: one.is_suspected and not one.is_refused),
-            now_s=now_s,
         )
-        effects += core.on_seen(numbers, view, now_s=now_s)
+        effects = core.on_seen(numbers, view, now_s=now_s)
         if self._has_claimed:
             self._has_claimed = False
             effects += core.on_claim_ended(now_s=now_s)

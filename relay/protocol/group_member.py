@@ -148,8 +148,12 @@ class GroupMember:
         self, *, dead: AbstractSet[int], silent: AbstractSet[int], now_s: float
     ) -> list[GroupEffect]:
         """The members whose connections break, and those that do not answer."""
-        self._dead, self._silent = dead - {self.number}, silent - {self.number}
+        self.note_suspected(dead=dead, silent=silent)
         return self._decide_at(now_s)
+
+    def note_suspected(self, *, dead: AbstractSet[int], silent: AbstractSet[int]) -> None:
+        """The same, for a decision with the next view: this one may be out of date."""
+        self._dead, self._silent = dead - {self.number}, silent - {self.number}
 
     def on_claim_ended(self, *, now_s: float) -> list[GroupEffect]:
         """The claim has an answer: what it was, the view tells."""

@@ -30,3 +30,25 @@ async def test_the_coordinator_comes_first_and_others_as_they_joined() -> None:
         await groups.leave("us-east", numbers[1])
         assert [one.host for one in await places.find("us-east")] == ["one", "three"]
         assert await places.find("eu-west") == ()
+
+
+async def test_a_claim_that_was_decided_on_an_older_view_is_refused() -> None:
+    async with open_memory_store() as store, store.open_session(10) as metadata:
+        groups = RelayGroups(metadata, "default")
+        numbers = [await groups.join(record(name)) for name in ("one", "two", "three")]
+
+        def view(place: int, epoch: int) -> RelayViewRecord:
+            return RelayViewRecord(
+                epoch=epoch,
+                number=numbers[place],
+                relay_id=f"relay-{place}",
+                address=Address("relay", place),
+            )
+
+        assert await groups.claim("us-east", view(0, 1), seen_version=-1)
+        assert await groups.claim("us-east", view(1, 2), seen_version=0)
+        assert not await groups.claim("us-east", view(2, 2), seen_version=1)
+        assert await groups.claim("us-east", view(2, 3), seen_version=1)
+        seen = await groups.look("us-east")
+
+    assert (seen.view_version, seen.view) == (2, view(2, 3))

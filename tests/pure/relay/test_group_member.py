@@ -60,6 +60,17 @@ def test_a_suspected_coordinator_is_succeeded_early_and_a_suspected_standby_pass
     assert suspected(9, {4}, {7}) == [ClaimEpoch(view, 4, is_of_silence=False)]
 
 
+def test_a_death_that_is_noted_is_judged_by_the_next_view() -> None:
+    core = member(9, (4, 7, 9), GroupView(epoch=1, coordinator=4))
+    later = GroupView(epoch=2, coordinator=7)
+
+    core.note_suspected(dead={4}, silent=set())
+    assert core.on_seen((7, 9), later, now_s=1) == []
+
+    core.note_suspected(dead={7}, silent=set())
+    assert core.on_seen((7, 9), later, now_s=2) == [ClaimEpoch(later, 3, is_of_silence=False)]
+
+
 def test_an_epoch_that_began_by_silence_is_not_ended_by_silence_soon() -> None:
     view = GroupView(epoch=3, coordinator=4, is_of_silence=True)
     core = member(7, (4, 7), view)
