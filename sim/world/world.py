@@ -270,7 +270,9 @@ class World:
 
     async def _restart_later(self, host: str, after_s: float) -> None:
         await trio.sleep(after_s)
-        if host not in self.processes and not self.trace.is_closed:
+        server = self.proxies.get(host) or self.relays.get(host)
+        is_wanted = server is None or server.is_wanted
+        if is_wanted and host not in self.processes and not self.trace.is_closed:
             self.restart(host)
 
     async def _run_node(self, node: WorldNode, process: Process) -> None:
