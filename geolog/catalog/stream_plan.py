@@ -106,6 +106,18 @@ class StreamPlanner:
             plan = attrs.evolve(plan, explanation=(*plan.explanation, told))
         return plan
 
+    async def check_regions(self, home: str, targets: Collection[str]) -> None:
+        """InvalidArgumentError unless all of these are regions of the cluster."""
+        known = await self._resolved_nodes()
+        regions = {one.location.region for one in known}
+        _check_home(home, regions)
+        for target in sorted(targets):
+            _check_target(target, regions)
+
+    async def _resolved_nodes(self) -> Sequence[NodeRecord]:
+        registered = await list_known_nodes(self.metadata, self.cluster)
+        return await self.pool.nodes.resolved(registered)
+
     async def check_targets(
         self, targets: Collection[str], quorum: QuorumConfig, terms: PlacementTerms
     ) -> None:
@@ -115,16 +127,10 @@ class StreamPlanner:
         """
         if not targets:
             return
-        known = await self.pool.nodes.resolved(
-            await list_known_nodes(self.metadata, self.cluster)
-        )
+        known = await self._resolved_nodes()
         regions = {one.location.region for one in known}
         for target in sorted(targets):
-            if target not in regions:
-                raise InvalidArgumentError(
-                    f"{target!r} is not a region of this cluster, so no stream can be relayed"
-                    f" to it; its regions are {_named(regions)}"
-                )
+            _check_target(target, regions)
             try:
                 self._try_on(known, attrs.evolve(terms, region=target), quorum)
             except NotEnoughNodesError as error:
@@ -145,19 +151,12 @@ class StreamPlanner:
                 )
             return None
         home = self.region if settings.home is None else settings.home
-        nodes = await self.pool.nodes.resolved(
-            await list_known_nodes(self.metadata, self.cluster)
-        )
-        regions = sorted({one.location.region for one in nodes})
+        regions = sorted({one.location.region for one in await self._resolved_nodes()})
         if home is None:
             raise InvalidArgumentError(
                 f"a stream of mode 'regional' needs a home region: one of {', '.join(regions)}"
             )
-        if home not in regions:
-            raise InvalidArgumentError(
-                f"home {home!r} is not a region of this cluster; its regions are"
-                f" {', '.join(regions) or 'none'}"
-            )
+        _check_home(home, regions)
         return home
 
     async def _plan_around(self, settings: StreamSettings, home: str | None) -> StreamPlan:
@@ -253,6 +252,22 @@ class StreamPlanner:
                 ack_quorum=quorum.ack_quorum,
             ),
             self.rng,
+        )
+
+
+def _check_home(home: str, regions: Collection[str]) -> None:
+    if home not in regions:
+        raise InvalidArgumentError(
+            f"home {home!r} is not a region of this cluster; its regions are"
+            f" {_named(regions) or 'none'}"
+        )
+
+
+def _check_target(target: str, regions: Collection[str]) -> None:
+    if target not in regions:
+        raise InvalidArgumentError(
+            f"{target!r} is not a region of this cluster, so no stream can be relayed to it;"
+            f" its regions are {_named(regions)}"
         )
 
 

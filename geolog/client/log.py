@@ -106,7 +106,6 @@ from geolog.protocol.stream_state import (
     parse_target,
 )
 from topology.errors import ClosedError, InvalidArgumentError, SealedError
-from topology.quorum import Durability
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -418,15 +417,11 @@ class Log:
         """Set the mode, home and targets of streams that are made in the namespace later.
 
         Streams that exist stay as they are. A stream whose home is one of the targets is
-        relayed to the others. InvalidArgumentError; NotEnoughNodesError if a region cannot hold
-        the copies that a `regional` stream usually has.
+        relayed to the others. InvalidArgumentError.
         """
         defaults = NamespaceDefaults(mode=mode, home=home, relay_to=relay_to)
         if defaults.home is not None:
-            tried = StreamSettings(
-                mode=mode, home=home, relay_to=relay_to, durability=Durability.REGIONS.value
-            )
-            await self._planner.plan(tried)
+            await self._planner.check_regions(defaults.home, defaults.relay_to)
         await self._namespaces.write(namespace, defaults)
         return defaults
 

@@ -433,6 +433,8 @@ def update(*, name: str, relay_from: str | None, **settings: object) -> None:
         for key, value in settings.items()
         if value is not None
     }
+    if relay_from is not None and not given.get("relay_to"):
+        raise click.UsageError("--relay-from is for new targets: name them with --relay-to")
     if not given:
         raise click.UsageError(
             "nothing to change: give at least one setting, e.g. --retention 7d"
