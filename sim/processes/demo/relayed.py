@@ -96,8 +96,11 @@ async def tell_relayed(
             screen.happened("bad", "SIGKILL", f"relay {victim}, while it relayed {STREAM}")
             if len(before.members) < 2:
                 await cluster.start(victim)
-            await watch.wait_until(lambda found: _is_of_later(found, epoch))
-            silent_s = trio.current_time() - killed_at_s
+            count = len(acknowledged)
+            await watch.wait_until(
+                lambda found: _is_of_later(found, epoch) and _has_all(found, count + 1)
+            )
+            still_s = trio.current_time() - killed_at_s
             await written.wait()
             found = await watch.wait_until(lambda found: _has_all(found, len(acknowledged)))
         await cluster.start(victim)
@@ -113,7 +116,7 @@ async def tell_relayed(
         replayed_count=sum(one.replayed_count or 0 for one in found),
         lag_s_max=watch.lag_s_max,
         lag_s=max(one.lag_s or 0.0 for one in found),
-        silent_s=silent_s,
+        still_s=still_s,
         problems=tuple(one for _, _, problems in compared for one in problems),
     )
     _tell(screen, report)
@@ -128,8 +131,8 @@ def _tell(screen: Screen, report: RelayedReport) -> None:
         mark,
         "",
         f"{report.lost_count} lost, {report.repeated_count} repeated,"
-        f" {report.replayed_count} replayed; lag {report.lag_s:.1f} s, at most"
-        f" {report.lag_s_max:.1f} s",
+        f" {report.replayed_count} replayed; still for {report.still_s:.1f} s; lag now"
+        f" {report.lag_s:.1f} s",
     )
 
 

@@ -42,8 +42,8 @@ class RelayedReport:
     """Highest age of a record that a mirror lacked, as the coordinators told it."""
     lag_s: float
     """The lag at the end."""
-    silent_s: float
-    """Time from the kill until the successor told how the links are."""
+    still_s: float
+    """Time from the kill until each mirror had a record that was appended after it."""
     problems: tuple[str, ...]
 
 
