@@ -173,6 +173,8 @@ class BridgeEnds:
             farewell = BridgeRefused(Code.INTERNAL, "the home's relay met a bug")
         finally:
             self.served.remove(bridge)
+        if bridge.refusal:
+            self._remember(bridge.refusal)
         if farewell is not None:
             await refuse(socket, farewell)
 

@@ -156,6 +156,8 @@ class HomeBridge:
         self._nursery: trio.Nursery
         self.fetched_count = 0
         """Entries read from the log because the buffer did not have them."""
+        self.refusal = ""
+        """Why the target was not let in."""
         self.alarms: list[str] = []
         """Why channels were stopped, the last few."""
 
@@ -207,6 +209,7 @@ class HomeBridge:
         answer = self._gate.answer(hello)
         await self._socket.send(encode_bridge(answer))
         if isinstance(answer, BridgeRefused):
+            self.refusal = f"refused a bridge of {hello.region}: {answer.error}"
             await self._socket.close(close_code(answer.code), answer.error)
             return False
         self._target = hello.region

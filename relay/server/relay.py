@@ -175,9 +175,11 @@ class Relay:
             with trio.move_on_after(HANDSHAKE_S):
                 return await accepted(stream, self._seams.identity)
         except ConnectionFailedError as error:
-            if str(error) != self._failure_last:  # One that dials again tells nothing new.
+            # One that dials again has another port, and tells nothing new.
+            reason = str(error).replace(stream.peer, "")
+            if reason != self._failure_last:
                 _log.warning("%s", error)
-            self._failure_last = str(error)
+            self._failure_last = reason
         return None, False
 
     async def _handle(self, socket: MessageSocket, target: str, *, is_tls: bool) -> None:

@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.transport.message_socket import MessageSocket
 from geolog.transport.seam import Address
 from geolog.transport.websocket import WebSockets
 from geolog.wire.session.batches import messages_of
@@ -22,10 +23,18 @@ from relay.protocol.bridge_messages import (
     BridgeHeartbeat,
     BridgeHello,
     BridgeRefused,
+    BridgeWelcome,
+    ChannelEnded,
     FromHome,
+    FromTarget,
     WatermarkTold,
 )
-from relay.wire.bridge import SUBPROTOCOL_BRIDGE, decode_from_home, encode_bridge
+from relay.wire.bridge import (
+    SUBPROTOCOL_BRIDGE,
+    decode_from_home,
+    decode_from_target,
+    encode_bridge,
+)
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import append_each
 from tests.pure.whole.mirroring import (
@@ -304,13 +313,17 @@ async def answer_to(cluster: InProcessCluster, first: str | bytes) -> str:
 async def test_strangers_are_refused_with_the_reason(autojump_clock: MockClock) -> None:
     hello = BridgeHello(cluster="bank", region=TARGET, relay_epoch=1, window_bytes=1)
     same = BridgeHello(cluster="default", region=HOME, relay_epoch=1, window_bytes=1)
-    async with open_in_process_cluster(REGIONS) as cluster, open_home(cluster):
+    async with open_in_process_cluster(REGIONS) as cluster, open_home(cluster) as home:
         assert "403 this relay is of cluster 'default'" in await answer_to(
             cluster, encode_bridge(hello)
         )
         assert "409 both sides say" in await answer_to(cluster, encode_bridge(same))
         assert "is cut within its header" in await answer_to(cluster, b"GLF")
         assert "a text on a bridge" in await answer_to(cluster, "hello")
+        failures = "\n".join(home.failures)
+
+    assert "refused a bridge of eu-west: this relay is of cluster" in failures
+    assert "refused a bridge of us-east: both sides say" in failures
 
 
 async def test_a_target_that_answers_nothing_is_left_and_its_lag_grows(
@@ -392,3 +405,52 @@ async def test_a_bridge_gives_way_to_a_newer_one_of_its_target(
 
     assert (said[-1].code, said[-1].error) == (412, f"{TARGET} has opened a newer bridge")
     assert open_now == [TARGET]
+
+
+async def test_a_channel_of_another_life_of_the_stream_is_ended_with_the_reason(
+    autojump_clock: MockClock,
+) -> None:
+    answers: list[FromTarget] = []
+    answered = trio.Event()
+
+    async def be_home(socket: MessageSocket, _target: str) -> None:
+        await socket.receive()
+        welcome = BridgeWelcome(cluster="default", region=HOME, relay_epoch=1)
+        asked = AskWatermark(channel=1, stream=STREAM, life="of-old", partition=0, home_epoch=1)
+        await socket.send(encode_bridge(welcome))
+        await socket.send(encode_bridge(asked))
+        received = await socket.receive()
+        assert isinstance(received, bytes)
+        answers.extend(decode_from_target(one) for one in messages_of(received))
+        answered.set()
+
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        trio.open_nursery() as nursery,
+    ):
+        await create(log)
+        transport = cluster.network.transport(address_of(1).host)
+        listener = await transport.listen(address_of(1))
+
+        async def serve() -> None:
+            await WebSockets(transport).serve(
+                await listener.accept(),
+                lambda offered: offered[0],
+                be_home,
+                refusal="",
+                message_bytes_max=1 << 20,
+            )
+
+        nursery.start_soon(serve)
+        async with open_target(cluster):
+            with trio.fail_after(30):
+                await answered.wait()
+            rows = await rows_of(log, await mirror_of(log))
+        nursery.cancel_scope.cancel()
+
+    [ended] = answers
+    assert isinstance(ended, ChannelEnded)
+    assert (ended.channel, ended.code) == (1, 404)
+    assert "of life 'of-old' is not relayed from us-east" in ended.error
+    assert rows == []
