@@ -400,10 +400,13 @@ class HomeBridge:
         while True:
             await trio.sleep(_BEAT_S)
             if self._link.is_stuck(now_s=trio.current_time()):
-                raise UnavailableError(
+                stuck = (
                     f"the link to {self._target} is stuck: no answer for"
                     f" {self._bounds.stuck_s:g} s"
                 )
+                for channel in self._channels.values():
+                    channel.feed.standing(self._target).alarm = stuck
+                raise UnavailableError(stuck)
             self._tell(BridgeHeartbeat(self._now_us(), tuple(self._tails())))
 
     def _tails(self) -> list[TailTold]:

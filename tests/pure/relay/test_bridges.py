@@ -361,6 +361,8 @@ async def test_a_target_that_answers_nothing_is_left_and_its_lag_grows(
         assert lags_s == sorted(lags_s)
         assert lags_s[-1] > 8
         assert "is stuck" in home.failures[-1]
+        [reported] = home.reports.report().streams
+        assert "is stuck" in (reported.alarm or "")
         tails = [one.tails for one in said if isinstance(one, BridgeHeartbeat) and one.tails]
         assert {(tail.sequence_next, tail.append_time_us > 0) for (tail,) in tails} == {
             (1, True)
