@@ -15,6 +15,7 @@ from geolog.cli.bench_site import SiteWanted, open_site
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.nouns.bench_hedge import hedge
 from geolog.cli.nouns.bench_relay import relay
+from geolog.cli.nouns.bench_spark import spark
 from geolog.cli.settings.quantities import format_bytes, parse_bytes, parse_seconds
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
@@ -100,6 +101,7 @@ def command() -> None:
 
 command.add_command(hedge)
 command.add_command(relay)
+command.add_command(spark)
 
 
 @command.command(

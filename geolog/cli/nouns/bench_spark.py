@@ -1,0 +1,149 @@
+"""`geolog bench spark`: measures batch reads by Spark."""
+
+import importlib.util
+import random
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+
+from geolog.cli.bench_site import SiteWanted, open_site
+from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
+from geolog.cli.settings.quantities import format_bytes, parse_bytes
+from geolog.cli.signals import ending_at_signals
+from geolog.cli.terminal.output import show
+from geolog.wire.limits import RECORD_BYTES_MAX
+from sim.processes.bench.figures import Figure
+
+_COLUMNS = ("name", "value", "unit", "floor", "ratio", "goal")
+_COPIES = 3
+_PAYLOADS_BYTES = 4 << 20
+
+
+@click.command(
+    cls=Verb,
+    epilog=examples(
+        "geolog bench spark",
+        "geolog bench spark --record-size 1KiB --tasks 2 --turns 9 -o json",
+    ),
+)
+@click.option(
+    "--record-size",
+    "record_sizes",
+    type=parse_bytes,
+    multiple=True,
+    metavar="SIZE",
+    help="Size of a value; may be repeated. [default: 100B and 1KiB]",
+)
+@click.option(
+    "--size",
+    type=parse_bytes,
+    default="256MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Bytes to write to each stream, then read.",
+)
+@click.option(
+    "--tasks",
+    "tasks_counts",
+    type=click.IntRange(1, 1000),
+    multiple=True,
+    metavar="N",
+    help="Tasks of a read, of which two run at once; may be repeated. [default: 1, 2 and 4]",
+)
+@click.option(
+    "--turns",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Turns that each way of reading has; each figure is the median of its turns.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Directory on the disk to measure. [default: a temporary directory]",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Random seed for payloads.",
+)
+def spark(
+    *,
+    record_sizes: tuple[int, ...],
+    size: int,
+    tasks_counts: tuple[int, ...],
+    turns: int,
+    data_dir: Path | None,
+    seed: int,
+) -> None:
+    """Measure how fast Spark reads a stream, next to the ceiling of any source in Python.
+
+    Three sources are read in turns by Spark on two cores: the stream, one that yields the same
+    batches from memory (the ceiling), and the same rows as Parquet on the local disk; and one
+    process reads the stream as `geolog bench read` does. The floor is 1/(1/ceiling + 1/read):
+    each record is read, then handed to Spark. The last figures are the memory of a task, and
+    of one with ten times the records. Without --zookeeper, runs on a temporary cluster.
+    """
+    sizes = record_sizes or (100, 1 << 10)
+    for record_bytes in sizes:
+        if not 1 <= record_bytes <= RECORD_BYTES_MAX:
+            raise click.UsageError(
+                f"--record-size {format_bytes(record_bytes)} is out of range: give 1B to "
+                f"{format_bytes(RECORD_BYTES_MAX)}"
+            )
+    if importlib.util.find_spec("pyspark") is None:
+        raise click.UsageError(
+            "bench spark needs PySpark, which is not installed: pip install 'geolog[spark]'"
+        )
+    invocation = this_invocation()
+    measure = partial(
+        _measure,
+        record_sizes=sizes,
+        size_bytes=size,
+        tasks_counts=tasks_counts or (1, 2, 4),
+        turns=turns,
+        data_dir=data_dir,
+        seed=seed,
+    )
+    figures = trio.run(ending_at_signals, measure, invocation)
+    if figures is None:
+        raise click.Abort
+    output = invocation.config.output
+    show(figures if output == "table" else {"figures": figures}, output, _COLUMNS)
+
+
+async def _measure(
+    invocation: Invocation,
+    *,
+    record_sizes: tuple[int, ...],
+    size_bytes: int,
+    tasks_counts: tuple[int, ...],
+    turns: int,
+    data_dir: Path | None,
+    seed: int,
+) -> list[Figure]:
+    from sim.processes.bench.spark import SparkLoad, measure_spark
+
+    rng = random.Random(seed)
+
+    def payloads_of(record_bytes: int) -> list[bytes]:
+        count = max(2, _PAYLOADS_BYTES // record_bytes)
+        return [rng.randbytes(record_bytes) for _ in range(count)]
+
+    load = SparkLoad(
+        record_sizes=record_sizes, size_bytes=size_bytes, tasks_counts=tasks_counts, turns=turns
+    )
+    wanted = SiteWanted(
+        streams_count=len(record_sizes),
+        data_dir=data_dir,
+        needed_bytes=(2 * _COPIES + 2) * size_bytes * len(record_sizes),
+    )
+    async with open_site(invocation, wanted) as site:
+        return await measure_spark(site, load, payloads_of=payloads_of, tell=tell)

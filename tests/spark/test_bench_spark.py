@@ -1,0 +1,21 @@
+"""The benchmark of Spark runs, and has each figure and its floor in one run."""
+
+import json
+
+from tests.system.demo_process import geolog
+
+
+def test_spark_is_measured_next_to_its_ceiling_and_to_parquet() -> None:
+    arguments = ("--record-size", "1KiB", "--size", "2MiB", "--tasks", "2", "--turns", "1")
+
+    done = geolog("bench", "spark", *arguments, "-o", "json")
+
+    assert done.returncode == 0, done.stderr.decode()
+    figures = json.loads(done.stdout)["figures"]
+    rates = {one["name"]: one["value"] for one in figures if one["unit"] == "rows/s"}
+    ceiling = rates["1,024 bytes, 2 tasks: ceiling of a Python source"]
+    read = rates["1,024 bytes, 2 tasks: bench read, one process"]
+    assert rates["1,024 bytes, 2 tasks: Parquet on this disk"] > 0
+    assert abs(figures[0]["floor"] * (1 / ceiling + 1 / read) - 1) < 0.01
+    [few, many] = [one["value"] for one in figures if one["unit"] == "MiB"]
+    assert 0 < few <= many
