@@ -11,6 +11,7 @@ from geolog.spark.options import OPTION_NAMES
 from tests.spark.demo_stream import RECORDS
 from tests.static.checkout import ROOT
 
+pytestmark = pytest.mark.xdist_group("session")
 PAGE = (ROOT / "docs" / "SPARK.md").read_text(encoding="utf-8")
 
 

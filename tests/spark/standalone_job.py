@@ -1,0 +1,78 @@
+"""A job for a standalone cluster: reads a stream and tells which region served each worker.
+
+It runs as a program of its own, since a process has one Spark. Its argument is JSON. Tasks of
+a worker in `held_region` tell that they began, by a file in `directory`, and wait for the file
+`go` there.
+"""
+
+import json
+import os
+import sys
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import Row, SparkSession
+
+from geolog.spark import GeologDataSource
+
+GO_S_MAX = 100.0
+
+
+def main(given: dict[str, str]) -> None:
+    spark = (
+        SparkSession.builder.master(given["master"])
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.memory", "512m")
+        .config("spark.cores.max", "2")
+        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+        .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "60s")
+        .config("spark.sql.warehouse.dir", given["directory"])
+        .getOrCreate()
+    )
+    spark.dataSource.register(GeologDataSource)
+    source = spark.read.format("geolog").options(
+        zookeeper=given["zookeeper"], cluster="demo", includeServing="true"
+    )
+    directory = Path(given["directory"])
+
+    def tally(held: str | None, task: int, rows: Iterable[Row]) -> Iterator[dict[str, object]]:
+        worker = os.environ["GEOLOG_REGION"]
+        counted: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+        for number, row in enumerate(rows):
+            if number == 0 and worker == held:
+                (directory / f"began-{task}").touch()
+                until_s = time.monotonic() + GO_S_MAX
+                while not (directory / "go").exists():
+                    if time.monotonic() > until_s:
+                        raise TimeoutError(str(directory / "go"))
+                    time.sleep(0.02)
+            counts = counted[row["served_region"]]
+            counts[0] += 1
+            counts[1] += len(row["value"])
+            counts[2] += zlib.crc32(row["value"], row["sequence"])
+        for served, (count, size, digest) in counted.items():
+            yield {
+                "worker": worker,
+                "served": served,
+                "rows": count,
+                "bytes": size,
+                "digest": digest,
+            }
+
+    for name, tasks, held in (("whole", 6, None), ("cut", 2, given["held_region"])):
+        frame = source.option("minPartitions", tasks).load(given["stream"])
+        rows = frame.rdd.mapPartitionsWithIndex(partial(tally, held)).collect()
+        written = directory / f"{name}.new"
+        written.write_text(json.dumps(rows), encoding="utf-8")
+        written.rename(directory / f"{name}.json")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,197 @@
+"""A standalone cluster of Spark whose two workers are in two regions, each a real process."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import attrs
+import pyspark
+import pytest
+
+from geolog.spark import spark_environment
+from tests.spark.demo_stream import connected
+from tests.static.checkout import ROOT
+from tests.system.demo_process import DemoProcess, running_demo, wait_until
+
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+STREAM = "shop/visits"
+COUNT = 4_000
+VALUE_BYTES = 32 << 10
+CHUNK = 500
+
+
+@contextmanager
+def spark_process(log: Path, *argv: str, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server of Spark in a process group of its own: a worker has executors."""
+    environment = os.environ | spark_environment(log.parent / "java", {"PATH": ""}) | variables
+    environment |= {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(
+            argv, stdout=out, stderr=out, env=environment, start_new_session=True
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(20)
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_for(log: Path, pattern: str) -> str:
+    def found() -> re.Match[str] | None:
+        return re.search(pattern, log.read_text(errors="replace"))
+
+    wait_until(lambda: found() is not None)
+    match = found()
+    assert match is not None
+    return match.group(0)
+
+
+@attrs.frozen
+class Cluster:
+    """Two workers, in regions a and b, and a demo with regions a, b and c."""
+
+    master: str
+    demo: DemoProcess
+    directory: Path
+    zookeeper: str
+
+    @contextmanager
+    def job(self, held_region: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Read the stream, then once more while the tasks of a region wait for a word."""
+        argument = {
+            "master": self.master,
+            "zookeeper": self.zookeeper,
+            "stream": STREAM,
+            "directory": str(self.directory),
+            "held_region": held_region,
+        }
+        program = ROOT / "tests" / "spark" / "standalone_job.py"
+        log = self.directory / "job.log"
+        with spark_process(log, sys.executable, str(program), json.dumps(argument)) as job:
+            yield job
+
+    def rows(self, name: str, job: subprocess.Popen[bytes]) -> list[dict[str, object]]:
+        """Wait for the rows of one read of the job."""
+        file = self.directory / f"{name}.json"
+        wait_until(lambda: file.exists() or job.poll() is not None)
+        assert file.exists(), (self.directory / "job.log").read_text()
+        rows: list[dict[str, object]] = json.loads(file.read_text())
+        return rows
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("standalone")
+    (directory / "demo").mkdir()
+    with ExitStack() as stack:
+        log = directory / "master.log"
+        start = ("--host", "127.0.0.1", "--webui-port", "0")
+        deploy = "org.apache.spark.deploy"
+        master_argv = (str(SPARK_CLASS), f"{deploy}.master.Master", *start, "--port", "0")
+        stack.enter_context(spark_process(log, *master_argv))
+        shape = ("--regions", "a,b,c", "--nodes-per-region", "1")
+        demo = stack.enter_context(running_demo(directory / "demo", *shape))
+        master = wait_for(log, r"spark://127\.0\.0\.1:\d+")
+        for region in ("a", "b"):
+            work = ("--work-dir", str(directory / f"work-{region}"))
+            size = ("--cores", "1", "--memory", "1g", master)
+            argv = (str(SPARK_CLASS), f"{deploy}.worker.Worker", *start, *work, *size)
+            worker = directory / f"worker-{region}.log"
+            stack.enter_context(spark_process(worker, *argv, GEOLOG_REGION=region))
+        match demo.ready:
+            case {"zookeeper": str(zookeeper)}:
+                write(zookeeper)
+            case _:
+                raise AssertionError(demo.ready)
+        for region in ("a", "b"):
+            wait_for(directory / f"worker-{region}.log", "Successfully registered with master")
+        yield Cluster(master, demo, directory, zookeeper)
+
+
+def write(zookeeper: str) -> None:
+    rng = random.Random(20)  # What compresses well is read ahead as a whole.
+    with connected(zookeeper) as log:
+        log.create_stream(
+            STREAM,
+            ensemble_size=3,
+            write_quorum=3,
+            ack_quorum=2,
+            min_regions=2,
+            segment_bytes=32 << 20,
+        )
+        with log.open_writer(STREAM) as writer:
+            for first in range(0, COUNT, CHUNK):
+                pending = [
+                    writer.append_nowait(rng.randbytes(VALUE_BYTES))
+                    for _ in range(first, first + CHUNK)
+                ]
+                for one in pending:
+                    one.wait()
+
+
+def records_of(zookeeper: str) -> tuple[int, int, int]:
+    """Count, bytes and digest of the stream, by a reader without Spark."""
+    count = size = digest = 0
+    with connected(zookeeper) as log, log.open_reader(STREAM) as reader:
+        for record in reader:
+            count += 1
+            size += len(record.value)
+            digest += zlib.crc32(record.value, record.sequence)
+    return count, size, digest
+
+
+def totals(rows: list[dict[str, object]]) -> tuple[int, ...]:
+    return tuple(
+        sum(int(str(row[name])) for row in rows) for name in ("rows", "bytes", "digest")
+    )
+
+
+def bytes_by(rows: list[dict[str, object]]) -> Counter[tuple[object, object]]:
+    """Bytes of each worker's region and each region that served them."""
+    counted: Counter[tuple[object, object]] = Counter()
+    for row in rows:
+        counted[row["worker"], row["served"]] += int(str(row["bytes"]))
+    return counted
+
+
+def test_each_worker_reads_from_its_own_region_and_survives_its_loss(cluster: Cluster) -> None:
+    expected = records_of(cluster.zookeeper)
+    assert expected[0] == COUNT
+
+    with cluster.job(held_region="b") as job:
+        rows = cluster.rows("whole", job)
+
+        assert totals(rows) == expected
+        by = bytes_by(rows)
+        assert {worker for worker, _ in by} == {"a", "b"}
+        own = sum(size for (worker, served), size in by.items() if worker == served)
+        assert own >= 0.95 * by.total(), by
+
+        wait_until(lambda: any(cluster.directory.glob("began-*")))
+        match cluster.demo.ready:
+            case {"regions": {"b": {"storage": [{"pid": int(pid)}]}}}:
+                os.kill(pid, signal.SIGKILL)
+            case _:
+                raise AssertionError(cluster.demo.ready)
+        (cluster.directory / "go").touch()
+        rows = cluster.rows("cut", job)
+
+    assert totals(rows) == expected
+    served = {row["served"] for row in rows if row["worker"] == "b"}
+    assert "b" in served, "the region was cut off before the task began"
+    assert served & {"a", "c"}, "the whole task was read before the region was cut off"
