@@ -208,8 +208,24 @@ BOOKKEEPER = FixedPolicy(
 """BookKeeper's policy as it is set by default, to measure against."""
 
 _NAMED = {policy.name: policy for policy in (AUTO, OFF)}
-_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(us|ms|s|m)?")
+_FORMS = "auto, off, a time (e.g. 25ms), or sla:50ms"
+_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)")
 _SECONDS_PER = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_SPELLINGS = {
+    "msec": "ms",
+    "msecs": "ms",
+    "millis": "ms",
+    "milliseconds": "ms",
+    "sec": "s",
+    "secs": "s",
+    "second": "s",
+    "seconds": "s",
+    "min": "m",
+    "minute": "m",
+    "minutes": "m",
+    "usec": "us",
+}
+"""Units as people write them, by the one that is understood."""
 
 
 def parse_hedge(text: str) -> HedgePolicy:
@@ -220,6 +236,8 @@ def parse_hedge(text: str) -> HedgePolicy:
     named = _NAMED.get(text)
     if named is not None:
         return named
+    if not text.strip():
+        raise InvalidArgumentError(f"hedge is empty: use {_FORMS}; 'auto' is the default")
     prefix, colon, rest = text.partition(":")
     if colon and prefix == "sla":
         sla_s = _parsed_s(text, rest, SLA_S_MIN, SLA_S_MAX, prefix="sla:")
@@ -227,11 +245,10 @@ def parse_hedge(text: str) -> HedgePolicy:
     if _TIME.fullmatch(text):
         first_s = _parsed_s(text, text, FIXED_S_MIN, FIXED_S_MAX, prefix="")
         return FixedPolicy(first_s, format_s(first_s))
-    close = difflib.get_close_matches(text, ["auto", "off", "sla:50ms"], n=1, cutoff=0.4)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise InvalidArgumentError(
-        f"hedge {text!r} is not known: use auto, off, a time (e.g. 25ms), or sla:50ms{hint}"
-    )
+    known = ["auto", "off", "sla:50ms"]
+    close = difflib.get_close_matches(text.lower(), known, n=1, cutoff=0.4)
+    hint = f"; did you mean {close[0]!r}?" if close else "; 'auto' is the default"
+    raise InvalidArgumentError(f"hedge {text!r} is not known: use {_FORMS}{hint}")
 
 
 def _parsed_s(whole: str, text: str, least_s: float, most_s: float, *, prefix: str) -> float:
@@ -240,15 +257,30 @@ def _parsed_s(whole: str, text: str, least_s: float, most_s: float, *, prefix: s
         raise InvalidArgumentError(
             f"hedge {whole!r} has no time: write it as {prefix}50ms, for example"
         )
-    number, unit = found.groups()
-    if unit is None:
-        raise InvalidArgumentError(f"hedge {whole!r} has no unit: use {prefix}{number}ms")
-    time_s = float(number) * _SECONDS_PER[unit]
-    if not least_s <= time_s <= most_s:
-        nearest_s = min(max(time_s, least_s), most_s)
+    number, spelt = found.groups()
+    value, lower = float(number), spelt.lower()
+    unit = _SPELLINGS.get(lower, lower)
+    if value == 0:
         raise InvalidArgumentError(
-            f"hedge {whole!r} is out of range, {prefix}{format_s(least_s)} to"
-            f" {prefix}{format_s(most_s)}: use {prefix}{format_s(nearest_s)}"
+            f"hedge {whole!r} asks again at once: the shortest time is"
+            f" {prefix}{format_s(least_s)}; off never asks again"
+        )
+
+    def nearest(unit: str) -> str:
+        return prefix + format_s(min(max(value * _SECONDS_PER[unit], least_s), most_s))
+
+    if unit not in _SECONDS_PER:
+        what = f"has the unit {spelt!r}" if spelt else "has no unit"
+        raise InvalidArgumentError(f"hedge {whole!r} {what}: use {nearest('ms')}")
+    if spelt != unit:
+        raise InvalidArgumentError(f"hedge {whole!r}: write {nearest(unit)}")
+    time_s = value * _SECONDS_PER[unit]
+    if not least_s <= time_s <= most_s:
+        meant = nearest("ms") if unit == "m" else nearest(unit)
+        minutes = " (m is minutes)" if unit == "m" else ""
+        raise InvalidArgumentError(
+            f"hedge {whole!r}{minutes} is out of range, {prefix}{format_s(least_s)} to"
+            f" {prefix}{format_s(most_s)}: use {meant}"
         )
     return time_s
 

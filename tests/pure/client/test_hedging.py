@@ -1,12 +1,16 @@
 """Hedge policies that are named, given, or offered by another package."""
 
 from pathlib import Path
+from typing import cast
 
+import attrs
 import pytest
+from trio.testing import MockClock
 
 from geolog.client.arguments import checked
 from geolog.client.hedging import GROUP, hedge_policy
 from geolog.protocol.hedge_policy import AUTO, OFF, HedgeMoment, HedgePolicy, HedgeTerms
+from tests.pure.whole.clusters import STREAM, append_each, numbered, open_world
 from topology.errors import InvalidArgumentError
 
 PACKAGE = """
@@ -21,6 +25,9 @@ class Patient:
 
 made_before = Patient()
 nothing_of_the_kind = "soon"
+
+def fail():
+    raise RuntimeError("no licence")
 """
 
 OFFERED = f"""
@@ -28,6 +35,8 @@ OFFERED = f"""
 patient = offered_policies:Patient
 ready = offered_policies:made_before
 broken = offered_policies:nothing_of_the_kind
+failing = offered_policies:fail
+missing = offered_policies:not_there
 off = offered_policies:Patient
 """
 
@@ -40,6 +49,20 @@ class Twice:
 
     def pause_s(self, moment: HedgeMoment) -> float:
         return 0.01 * moment.asked_count
+
+
+@attrs.frozen
+class Odd:
+    """A policy with a mistake."""
+
+    answer: object
+    name: str = "odd"
+    terms: HedgeTerms = attrs.field(factory=HedgeTerms)
+
+    def pause_s(self, _moment: HedgeMoment) -> float | None:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return cast("float", self.answer)
 
 
 @pytest.fixture
@@ -57,8 +80,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_policy_that_is_given_is_taken_as_it_is() -> None:
     policy = Twice()
+    moment = HedgeMoment((), 2, 0.0, 0.0)
+    taken = hedge_policy(policy)
 
-    assert hedge_policy(policy) is policy
+    assert (taken.name, taken.terms, taken.pause_s(moment)) == ("twice", policy.terms, 0.02)
 
 
 def test_our_own_are_found_by_name() -> None:
@@ -76,7 +101,7 @@ def test_a_policy_of_an_installed_package_is_found_by_name() -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_an_unknown_name_is_refused_with_those_that_are_installed() -> None:
-    with pytest.raises(InvalidArgumentError, match="policies: broken, off, patient, ready"):
+    with pytest.raises(InvalidArgumentError, match="policies: broken, failing, missing, off"):
         hedge_policy("patience")
 
 
@@ -84,6 +109,40 @@ def test_an_unknown_name_is_refused_with_those_that_are_installed() -> None:
 def test_an_entry_point_that_names_no_policy_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="'soon' is not a hedge policy"):
         hedge_policy("broken")
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_entry_point_that_cannot_be_loaded_is_named_with_the_reason() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"hedge 'failing' \(entry.*no licence"):
+        hedge_policy("failing")
+    with pytest.raises(InvalidArgumentError, match=r"hedge 'missing' .* cannot be loaded"):
+        hedge_policy("missing")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (ZeroDivisionError("no routes"), r"hedge policy 'odd' failed: ZeroDivisionError"),
+        ("soon", "hedge policy 'odd' answers 'soon': a pause is a number of seconds"),
+        (-1.0, "answers -1.0"),
+        (float("nan"), "answers nan"),
+    ],
+)
+def test_a_policy_that_fails_or_answers_no_time_is_named(answer: object, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        hedge_policy(Odd(answer)).pause_s(HedgeMoment((), 1, 0.0, 0.0))
+
+
+async def test_a_read_under_a_failing_policy_ends_with_its_name(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(2))
+        odd = Odd(ZeroDivisionError("no routes"))
+        with pytest.raises(InvalidArgumentError, match="hedge policy 'odd' failed"):
+            async with world.log.open_reader(STREAM, hedge=odd) as reader:
+                await anext(reader)
 
 
 def test_an_argument_is_a_name_or_a_policy() -> None:
