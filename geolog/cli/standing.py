@@ -1,45 +1,18 @@
-"""Checks `--region`: one that the cluster does not have is most likely a typo."""
+"""Warns if no storage node of `--region` is up."""
 
-from functools import partial
-
-from geolog.background import all_of
 from geolog.cli.invocation import Invocation, tell
 from geolog.client.log import Log
-from geolog.metadata.nodes import list_known_nodes, list_live_nodes
-from topology.errors import NotFoundError
-from topology.nearest import nearest
-
-
-class NoSuchRegionError(NotFoundError):
-    """The cluster never had a server in this region: name one of its regions."""
+from geolog.client.standing import check_region
 
 
 async def check_standing(log: Log, invocation: Invocation) -> None:
-    """Raise NoSuchRegionError for an unknown region; warn about one that is down.
-
-    Accepts any region while the cluster has none yet.
-    """
+    """Warn if no storage node of the region is up. `connect` has refused unknown ones."""
     here = invocation.config.region
     if here is None:
         return
-    access = log.access
-    found = await all_of(
-        [
-            partial(list_known_nodes, access.metadata, access.cluster),
-            partial(list_live_nodes, access.metadata, access.cluster),
-        ]
-    )
-    known, live = [
-        {one.location.region for one in await access.pool.nodes.resolved(nodes)}
-        for nodes in found
-    ]
-    names = sorted(known | live | _metadata_regions(invocation))
-    if here not in names and names:
-        raise NoSuchRegionError(
-            f"cluster {access.cluster!r} has no region {here!r} (--region); did you mean"
-            f" {nearest(here, names)!r}? Its regions are {', '.join(names)}"
-        )
-    if names and here not in live:
+    others = _metadata_regions(invocation)
+    standing = await check_region(log, here, others=others)
+    if not standing.is_up:
         tell(f"warning: no storage node in {here} is up; using nodes in other regions")
 
 

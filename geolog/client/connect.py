@@ -20,6 +20,7 @@ from geolog.client.proxies.proxies import Proxies, Via
 from geolog.client.proxies.routes import ProxyRoutes
 from geolog.client.relays.relay_links import RelayLinks
 from geolog.client.relays.relay_places import RelayPlaces
+from geolog.client.standing import check_region
 from geolog.ledger.nodes.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
 from geolog.ledger.replicas.region_prober import RegionProber
@@ -161,7 +162,8 @@ async def connect(
     `HedgePolicy`, itself or by the name under which a package offers it.
     placement: placement policies of your own, for streams that name them; those that installed
     packages offer need not be given.
-    UnavailableError: no ZooKeeper server answers. NotFoundError: there is no such cluster.
+    UnavailableError: no ZooKeeper server answers. NotFoundError: there is no such cluster, or
+    it has servers and none was ever in this region.
     """
     rng = random.Random()
     policy = hedge_policy(hedge)
@@ -215,6 +217,8 @@ async def connect(
             hedge=policy,
             placement=placement,
         ) as log:
+            if region is not None:
+                await check_region(log, region, others=zookeeper_regions or ())
             yield log
 
 

@@ -44,7 +44,7 @@ from tests.system.demo_process import (
         (["read", "a/b", "--follow", "--to", "latest"], 2, "--follow or --to"),
         (["read", "a/b", "--hedge", "atuo"], 2, "did you mean 'auto'"),
         (["read", "a/b", "--hedge", "25"], 2, "no unit: use 25ms"),
-        (["read", "a/b", "--hedge", "sla:1h"], 2, "write it as sla:50ms"),
+        (["read", "a/b", "--hedge", "sla:1h"], 2, "has the unit 'h'"),
         (["read", "a/b", "--hedge", "0.1ms"], 2, "out of range, 1ms to 10s: use 1ms"),
         (["stream", "create", "a/b#1"], 2, "names one partition"),
         (["append", "a/b#x"], 2, "'x' is not a partition number"),
@@ -233,8 +233,10 @@ def test_the_error_for_an_unknown_cluster_or_region_lists_the_known_ones(
     for verb in ("read", "append"):
         done = demo.run(verb, hundred, "--region", "mars", given=b"lost\n")
         assert (done.returncode, done.stdout) == (3, b"")
-        assert b"has no region 'mars' (--region); did you mean 'a'? Its" in done.stderr
+        assert b"has no region 'mars'; did you mean 'a'? Its" in done.stderr
         assert b"regions are a, b, c" in done.stderr
+    listed = demo.run("stream", "ls", "--region", "mars")
+    assert (listed.returncode, listed.stdout) == (3, b"")
 
 
 def test_an_unknown_stream_is_not_found(demo: DemoProcess) -> None:
