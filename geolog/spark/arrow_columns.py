@@ -39,8 +39,10 @@ def arrow_schema(names: Iterable[str]) -> pa.Schema:
 class BatchJoiner:
     """Converts batches of records, and joins small ones: Spark pays for each batch."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], keys: Iterable[bytes] | None = None) -> None:
+        """keys: only records with one of these; None for all."""
         self._schema = arrow_schema(names)
+        self._keys = None if keys is None else pa.array(sorted(keys), pa.binary())
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
@@ -50,9 +52,15 @@ class BatchJoiner:
         converted = pa.RecordBatch.from_arrays(
             [_column(name, batch) for name in self._schema.names], schema=self._schema
         )
+        size_bytes = batch.batch.header.raw_bytes
+        if self._keys is not None:
+            converted = converted.filter(pc.is_in(_column("key", batch), self._keys))
+            size_bytes = size_bytes * converted.num_rows // len(batch)
+            if not converted.num_rows:
+                return
         self._waiting.append(converted)
-        self._rows += len(batch)
-        self._bytes += batch.batch.header.raw_bytes
+        self._rows += converted.num_rows
+        self._bytes += size_bytes
         if self._rows >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
             yield from self.rest()
 

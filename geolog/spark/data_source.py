@@ -8,11 +8,11 @@ region where it runs; checksums, hedges and fail-over to other regions are as in
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import trio
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -33,6 +33,7 @@ from geolog.client.reading.record import Gap
 from geolog.protocol.read_ranges import SequenceSpan, divide_spans
 from geolog.spark.arrow_columns import BatchJoiner
 from geolog.spark.options import SourceOptions, parse_options
+from geolog.spark.pushed_filters import PushedFilters, pushed_filters
 from geolog.spark.surroundings import own_region
 from topology.errors import InvalidArgumentError, NoSuchStreamError, TrimmedError
 from topology.nearest import nearest
@@ -76,7 +77,9 @@ class GeologDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of some or all columns."""
         check_schema(schema)
-        return GeologReader(self._parsed(), schema.names)
+        options = self._parsed()
+        kind = FilteringReader if options.is_pushing_down else GeologReader
+        return kind(options, schema.names)
 
     def _parsed(self) -> SourceOptions:
         return parse_options(self.options, now_us=_now_us)
@@ -114,6 +117,7 @@ class GeologReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: list[str]) -> None:
         self._options = options
         self._columns = columns
+        self._pushed = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
         """Divide the read into tasks."""
@@ -124,7 +128,7 @@ class GeologReader(DataSourceReader):
         if not isinstance(partition, ReadTask):
             return  # There are no records, and Spark starts a task all the same.
         span = partition.span
-        joiner = BatchJoiner(self._columns)
+        joiner = BatchJoiner(self._columns, self._pushed.keys)
         with self._connected(self._region_to_read()) as log:
             self._check_life(log, partition)
             with log.open_reader(
@@ -135,7 +139,7 @@ class GeologReader(DataSourceReader):
                 for run in reader.runs():
                     if isinstance(run, Gap):
                         self._on_gap(run)
-                    else:
+                    elif run.timestamp_us in self._pushed.timestamp_us:
                         yield from joiner.add(run)
         yield from joiner.rest()
 
@@ -178,7 +182,7 @@ class GeologReader(DataSourceReader):
                 created_us |= {span.stream: created for span in found}
         return [
             ReadTask(span, created_us[span.stream])
-            for span in divide_spans(spans, options.ranges_min)
+            for span in divide_spans(self._pushed.narrowed_spans(spans), options.ranges_min)
         ]
 
     async def _stream_names(self, log: Log) -> list[str]:
@@ -210,6 +214,15 @@ class GeologReader(DataSourceReader):
                 f" {gap.to_sequence - 1} are gone ({gap.reason.value}). Start the read"
                 " again, or read the rest with .option('failOnDataLoss', 'false')"
             )
+
+
+class FilteringReader(GeologReader):
+    """A batch read that takes filters of the query; the session must allow it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's.
+        """Take what saves work; Spark tests all filters again."""
+        self._pushed = pushed_filters(filters)
+        return filters
 
 
 async def _check_regions(log: Log, regions: tuple[str, ...]) -> None:

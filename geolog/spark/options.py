@@ -42,6 +42,7 @@ OPTION_NAMES = (
     "includeHeaders",
     "includeValue",
     "includeServing",
+    "pushdown",
 )
 _BY_LOWER = {name.lower(): name for name in OPTION_NAMES} | {
     alias.lower(): name for alias, name in _KAFKA_NAMES.items()
@@ -71,6 +72,7 @@ class SourceOptions:
     has_headers: bool = False
     has_value: bool = True
     has_serving: bool = False
+    is_pushing_down: bool = False
 
 
 def parse_options(given: Mapping[str, str], *, now_us: Callable[[], int]) -> SourceOptions:
@@ -100,6 +102,7 @@ def parse_options(given: Mapping[str, str], *, now_us: Callable[[], int]) -> Sou
         has_headers=_boolean(options, "includeHeaders", default=False),
         has_value=_boolean(options, "includeValue", default=True),
         has_serving=_boolean(options, "includeServing", default=False),
+        is_pushing_down=_boolean(options, "pushdown", default=False),
     )
 
 

@@ -118,6 +118,33 @@ def test_a_schema_of_few_columns_is_read_alone(source: Source, orders: str) -> N
     assert frame.where("value is null").count() == 0
 
 
+@pytest.mark.parametrize(
+    ("condition", "tasks"),
+    [
+        ("partition = 1 and sequence >= 10 and sequence < 20", 1),
+        ("partition in (0, 1) and sequence = 3", 2),
+        ("key = cast('key 7' as binary)", 2),
+        ("key in (cast('key 7' as binary), cast('key 8' as binary)) or partition = 5", 2),
+        ("key is null and sequence <= 50", 2),
+        ("timestamp >= timestamp'2020-01-01' and sequence > 5", 2),
+        ("timestamp < timestamp'2020-01-01'", 2),
+        ("partition > 1", 1),  # Spark starts a task for nothing, too.
+    ],
+)
+def test_filters_that_are_pushed_down_give_the_same_rows(
+    source: Source, orders: str, condition: str, tasks: int
+) -> None:
+    expected = places_of(rows_of(source.load(orders).where(condition)))
+
+    source.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        filtered = source.load(orders, pushdown=True).where(condition)
+        assert places_of(rows_of(filtered)) == expected
+        assert filtered.rdd.getNumPartitions() == tasks
+    finally:
+        source.spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_a_stream_is_read_from_sql(source: Source, orders: str) -> None:
     source.spark.sql(
         f"CREATE OR REPLACE TEMP VIEW orders USING geolog OPTIONS (zookeeper"
