@@ -116,3 +116,8 @@ def test_partitions_and_sequences_narrow_the_plan() -> None:
     narrowed = pushed_filters(wanted).narrowed_spans(spans)
 
     assert narrowed == [SequenceSpan("shop/orders", 1, 5, 9)]
+
+
+def test_a_key_that_is_null_is_left_to_spark() -> None:
+    assert pushed_filters([EqualNullSafe(("key",), None)]).keys is None
+    assert pushed_filters([In(("key",), (None, b"a"))]).keys is None
