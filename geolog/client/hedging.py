@@ -58,13 +58,20 @@ class CheckedPolicy:
     def of(cls, own: object, *, what: str | None = None) -> "CheckedPolicy":
         """The policy, once it has been found to be one. InvalidArgumentError."""
         what = what or f"hedge {own!r}"
-        if not isinstance(own, HedgePolicy):
+        try:
+            told = (own, own.name, own.terms) if isinstance(own, HedgePolicy) else None
+        except Exception as error:
+            raise InvalidArgumentError(f"{what} does not tell its terms: {error!r}") from error
+        if told is None:
             raise InvalidArgumentError(
                 f"{what}: {own!r} is not a hedge policy; it needs `name`, `terms` and `pause_s`"
             )
-        if not isinstance(own.terms, HedgeTerms):
-            raise InvalidArgumentError(f"{what}: its terms are {own.terms!r}, no HedgeTerms")
-        return cls(own, own.name, own.terms)
+        policy, name, terms = told
+        if not isinstance(terms, HedgeTerms):
+            raise InvalidArgumentError(f"{what}: its terms are {terms!r}, no HedgeTerms")
+        if not name:
+            raise InvalidArgumentError(f"{what}: its name is {name!r}, which names nothing")
+        return cls(policy, name, terms)
 
     def pause_s(self, moment: HedgeMoment) -> float | None:
         """Its answer. InvalidArgumentError if it fails, or answers no time."""

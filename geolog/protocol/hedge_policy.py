@@ -233,10 +233,11 @@ def parse_hedge(text: str) -> HedgePolicy:
 
     InvalidArgumentError, with the nearest text that is right.
     """
+    text = text.strip()
     named = _NAMED.get(text)
     if named is not None:
         return named
-    if not text.strip():
+    if not text:
         raise InvalidArgumentError(f"hedge is empty: use {_FORMS}; 'auto' is the default")
     prefix, colon, rest = text.partition(":")
     if colon and prefix == "sla":
@@ -245,6 +246,11 @@ def parse_hedge(text: str) -> HedgePolicy:
     if _TIME.fullmatch(text):
         first_s = _parsed_s(text, text, FIXED_S_MIN, FIXED_S_MAX, prefix="")
         return FixedPolicy(first_s, format_s(first_s))
+    if text.startswith("-") and _TIME.fullmatch(text.removeprefix("-")):
+        raise InvalidArgumentError(
+            f"hedge {text!r} is negative: the shortest time is {format_s(FIXED_S_MIN)};"
+            " off never asks again"
+        )
     known = ["auto", "off", "sla:50ms"]
     close = difflib.get_close_matches(text.lower(), known, n=1, cutoff=0.4)
     hint = f"; did you mean {close[0]!r}?" if close else "; 'auto' is the default"

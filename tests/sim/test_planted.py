@@ -44,6 +44,7 @@ _SEEDS_MAX = 40
         ("trial-held-for-ever", 12),
         ("lost-reader-commits", 0),
         ("first-negative-ends", 1),
+        ("cancelled-answer-for-another", 30),
         ("told-before-durable", 0),
         ("multicast-before-acknowledged", 0),
         ("watermark-of-sequences", 0),

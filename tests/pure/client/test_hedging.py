@@ -133,6 +133,21 @@ def test_a_policy_that_fails_or_answers_no_time_is_named(answer: object, words: 
         hedge_policy(Odd(answer)).pause_s(HedgeMoment((), 1, 0.0, 0.0))
 
 
+class Unlicensed(Twice):
+    """A policy that fails before it is asked."""
+
+    @property
+    def terms(self) -> HedgeTerms:  # type: ignore[override]
+        raise RuntimeError("no licence")
+
+
+def test_a_policy_that_cannot_tell_its_terms_or_its_name_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"does not tell its terms.*no licence"):
+        hedge_policy(Unlicensed())
+    with pytest.raises(InvalidArgumentError, match="its name is ''"):
+        hedge_policy(Odd(1.0, name=""))
+
+
 async def test_a_read_under_a_failing_policy_ends_with_its_name(
     autojump_clock: MockClock,
 ) -> None:

@@ -150,6 +150,7 @@ def test_auto_asks_at_growing_distances(routes: list[Known]) -> None:
         ("off", OFF),
         ("25ms", FixedPolicy(0.025, "25ms")),
         ("1.5 ms", FixedPolicy(0.0015, "1.5ms")),
+        (" 25ms ", FixedPolicy(0.025, "25ms")),
         ("2s", FixedPolicy(2.0, "2s")),
         ("sla:50ms", SlaPolicy(0.05, "sla:50ms")),
     ],
@@ -184,7 +185,7 @@ def test_a_policy_is_parsed_from_its_name(text: str, policy: HedgePolicy) -> Non
         ("  ", "hedge is empty: use auto, off"),
         ("sla:1ms", "out of range, sla:2ms to sla:60s: use sla:2ms"),
         ("", "use auto, off, a time .e.g. 25ms., or sla:50ms"),
-        ("-5ms", "use auto, off, a time .e.g. 25ms., or sla:50ms"),
+        ("-5ms", "'-5ms' is negative: the shortest time is 1ms; off never asks again"),
     ],
 )
 def test_a_wrong_policy_is_refused_with_the_nearest_right_one(text: str, message: str) -> None:
