@@ -5,6 +5,8 @@ They are in the namespace's own node in metadata, which is the parent of its str
 Rules: PROTOCOL H4.
 """
 
+from collections.abc import Sequence
+
 import attrs
 
 from geolog.catalog.stream_settings import check_relay, parse_mode, parse_targets
@@ -36,9 +38,21 @@ class NamespaceDefaults:
                 " or use mode 'regional'"
             )
 
-    def targets_of(self, home: str | None) -> tuple[str, ...]:
-        """The default targets of a stream with this home."""
-        return tuple(one for one in self.relay_to if one != home)
+    def fill(
+        self, mode: str | None, home: str | None, relay_to: Sequence[str] | None
+    ) -> tuple[str, str | None, Sequence[str]]:
+        """A stream's mode, home and targets; the defaults are for what its creator left out.
+
+        A stream of another mode than the default takes no default home or targets, and a
+        stream is not relayed to its own home.
+        """
+        mode = mode or self.mode.value
+        is_like = mode == self.mode.value
+        if home is None and is_like:
+            home = self.home
+        if relay_to is None:
+            relay_to = tuple(one for one in self.relay_to if one != home) if is_like else ()
+        return mode, home, relay_to
 
 
 class NamespaceCatalog:
@@ -50,13 +64,16 @@ class NamespaceCatalog:
 
     async def read(self, namespace: str) -> NamespaceDefaults:
         """The defaults; those of geolog if none were set. InvalidArgumentError."""
-        return (await self._find(namespace))[0]
+        return (await self.find(namespace, Freshness.LATEST))[0]
 
-    async def _find(self, namespace: str) -> tuple[NamespaceDefaults, int]:
+    async def find(
+        self, namespace: str, freshness: Freshness
+    ) -> tuple[NamespaceDefaults, int | None]:
+        """The defaults, and the version of their node; None if there is no such namespace."""
         path = self._path(namespace)
-        stored = await self._metadata.find(path, freshness=Freshness.LATEST)
+        stored = await self._metadata.find(path, freshness=freshness)
         if stored is None:
-            return NamespaceDefaults(), -1
+            return NamespaceDefaults(), None
         if not stored.data:
             return NamespaceDefaults(), stored.version
         return open_document(stored.data, NamespaceDefaults, path=path), stored.version
@@ -64,11 +81,12 @@ class NamespaceCatalog:
     async def write(self, namespace: str, defaults: NamespaceDefaults) -> None:
         """Replace the defaults; streams that exist stay as they are."""
         path = self._path(namespace)
-        await self._metadata.ensure_path(path)
         while True:
-            _, version = await self._find(namespace)
+            _, version = await self.find(namespace, Freshness.LATEST)
+            if version is None:
+                await self._metadata.ensure_path(path)
             try:
-                await self._metadata.put(path, seal_document(defaults), version)
+                await self._metadata.put(path, seal_document(defaults), version or 0)
             except BadVersionError:
                 continue  # Another process set them meanwhile: the last one wins.
             return

@@ -57,18 +57,22 @@ class StreamCatalog:
         session = self._metadata.session_id & (1 << 64) - 1
         return f"{now_us:x}.{session:x}.{self._lives_count:x}"
 
-    async def create(self, record: StreamRecord) -> None:
+    async def create(self, record: StreamRecord, *, namespace_version: int | None) -> None:
         """Make a stream with its partitions and mirrors, all or nothing. StreamExistsError.
+
+        namespace_version: of the namespace whose defaults the record has; None if there was
+        no such namespace. BadVersionError if its defaults have changed since.
 
         A stream with many partitions takes several steps, and is usable after the last.
         """
         namespace = self._paths.namespace(record.name.namespace)
-        if await self._metadata.find(namespace) is None:
+        if namespace_version is None:
             await self._metadata.ensure_path(namespace)
+        unchanged = Check(namespace, namespace_version or 0)
         if len(record.log_names()) <= _MADE_AT_ONCE:
-            await self._begin_create(record, record.log_names())
+            await self._begin_create(record, record.log_names(), unchanged)
             return
-        await self._begin_create(attrs.evolve(record, is_incomplete=True), [])
+        await self._begin_create(attrs.evolve(record, is_incomplete=True), [], unchanged)
         try:
             at_home = [] if record.home is None else [Check(self._home_path(record), 0)]
             await self._make_partitions(record, record.log_names(), at_home, {})
@@ -78,9 +82,12 @@ class StreamCatalog:
                 f"stream {str(record.name)!r} was deleted while it was being created"
             ) from None
 
-    async def _begin_create(self, record: StreamRecord, names: list[PartitionName]) -> None:
+    async def _begin_create(
+        self, record: StreamRecord, names: list[PartitionName], unchanged: Check
+    ) -> None:
         name = record.name
-        operations: list[Operation] = [Create(self._paths.stream(name), seal_document(record))]
+        operations: list[Operation] = [unchanged]
+        operations.append(Create(self._paths.stream(name), seal_document(record)))
         operations.append(Create(self._paths.stream_life(name, record.life)))
         if record.home is not None:
             home = HomeRecord(region=record.home, home_epoch=record.home_epoch)

@@ -83,7 +83,7 @@ from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach
 from geolog.metadata.repair_queue import RepairReason
-from geolog.metadata.seam import Freshness, Metadata
+from geolog.metadata.seam import BadVersionError, Freshness, Metadata
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.read_back import BatchReadBack
 from geolog.partition.relay_multicast import MulticastConfig, RelayMulticast
@@ -352,19 +352,8 @@ class Log:
         cluster's nodes can hold the quorums.
         """
         stream = StreamName.parse(name)
-        if mode is None or relay_to is None:
-            defaults = await self._namespaces.read(stream.namespace)
-            mode = mode or defaults.mode.value
-            if mode == defaults.mode.value and home is None:
-                home = defaults.home
-            if relay_to is None:
-                is_like = mode == defaults.mode.value
-                relay_to = defaults.targets_of(home) if is_like else ()
-        check_begin_of_new(relay_from, relay_to)
-        settings = StreamSettings(
-            mode=mode,
-            home=home,
-            relay_to=relay_to,
+        settings_of = partial(
+            StreamSettings,
             survive=survive,
             ensemble_size=ensemble_size,
             write_quorum=write_quorum,
@@ -379,20 +368,31 @@ class Log:
             retention_bytes=retention_bytes,
             writer_retention_s=writer_retention_s,
         )
-        plan = await self._planner.plan(settings)
-        now_us = self._now_us()
-        record = plan.record(
-            stream, settings, life=self._catalog.new_life(now_us=now_us), created_us=now_us
-        )
-        check_settings(record)
-        try:
-            await self._catalog.create(record)
-            found = self._view.describe_new(record)
-        except StreamExistsError:
-            if not if_not_exists:
-                raise
-            check_same(await self._catalog.read_latest(stream), record)
-            found = await self.describe_stream(name)
+        freshness = Freshness.NEARBY
+        while True:
+            defaults, version = await self._namespaces.find(stream.namespace, freshness)
+            filled = defaults.fill(mode, home, relay_to)
+            check_begin_of_new(relay_from, filled[-1])
+            settings = settings_of(mode=filled[0], home=filled[1], relay_to=filled[2])
+            plan = await self._planner.plan(settings)
+            now_us = self._now_us()
+            record = plan.record(
+                stream, settings, life=self._catalog.new_life(now_us=now_us), created_us=now_us
+            )
+            check_settings(record)
+            try:
+                await self._catalog.create(record, namespace_version=version)
+                found = self._view.describe_new(record)
+            except BadVersionError:
+                # The nearby server lagged, or the defaults of the namespace have just changed.
+                freshness = Freshness.LATEST
+                continue
+            except StreamExistsError:
+                if not if_not_exists:
+                    raise
+                check_same(await self._catalog.read_latest(stream), record)
+                found = await self.describe_stream(name)
+            break
         return attrs.evolve(
             found,
             explanation=list(plan.explanation),

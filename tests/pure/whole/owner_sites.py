@@ -137,6 +137,6 @@ async def open_site(
             partitions=partitions,
         )
         await session.ensure_path(PATHS.root)
-        await StreamCatalog(session, PATHS).create(record)
+        await StreamCatalog(session, PATHS).create(record, namespace_version=None)
         async with open_shown_owners(counted, PATHS, owners, random.Random(0)) as shown:
             yield Site(store, session, counted, late, owners, shown, record)

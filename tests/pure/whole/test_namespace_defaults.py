@@ -5,6 +5,7 @@ from trio.testing import MockClock
 
 import geolog
 from sim.in_process import open_in_process_cluster
+from tests.pure.whole.distant_metadata import open_distant_client
 
 REGIONS = {"us-east": 3, "eu-west": 3, "ap-northeast": 3, "small": 1}
 
@@ -60,6 +61,25 @@ async def test_defaults_can_be_set_before_and_without_any_stream_and_taken_back(
 
     assert at_first == taken_back
     assert (found.home, found.relay_to) == ("us-east", ("eu-west",))
+
+
+async def test_a_creator_whose_server_lags_takes_the_newest_defaults_all_the_same(
+    autojump_clock: MockClock,
+) -> None:
+    """It reads the defaults nearby, and makes the stream only if they are still the same."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client("us-east") as log,
+        open_distant_client(cluster, is_read_nearby=True) as behind,
+    ):
+        behind.metadata.behind.lag()
+        await log.set_namespace_defaults("shop", mode="regional", home="us-east")
+        first = await behind.log.create_stream("shop/first")
+        await log.set_namespace_defaults("shop", mode="regional", home="eu-west")
+        second = await behind.log.create_stream("shop/second")
+
+    assert (first.mode, first.home) == ("regional", "us-east")
+    assert (second.mode, second.home) == ("regional", "eu-west")
 
 
 async def test_defaults_that_no_stream_could_have_are_refused_and_nothing_is_set(

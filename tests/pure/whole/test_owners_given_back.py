@@ -121,7 +121,7 @@ async def test_an_idle_owner_of_a_deleted_stream_learns_of_it_and_stops_asking(
     async with open_site() as site:
         catalog = StreamCatalog(site.session, PATHS)
         kept = attrs.evolve(site.record, name=StreamName.parse("shop/kept"))
-        await catalog.create(kept)
+        await catalog.create(kept, namespace_version=None)
         owner, other = await site.take(), await site.shown.take(kept.partition(0), "process")
         told: list[geolog.GeologError] = []
         for one in (owner, other):

@@ -104,7 +104,7 @@ async def test_two_writers_of_one_process_do_not_both_take_an_epoch(
 
         rival = Rival(session, take_first)
         await session.ensure_path(PATHS.root)
-        await StreamCatalog(session, PATHS).create(stream_record())
+        await StreamCatalog(session, PATHS).create(stream_record(), namespace_version=None)
         other = process_of(rival, "process")  # type: ignore[arg-type]
         owners.append(await other.take(NAME, "process"))
 
@@ -119,7 +119,7 @@ async def test_another_owners_activation_is_not_mistaken_for_ones_own(
         ledgers = LedgerMetadata(session, PATHS)
         partitions = PartitionMetadata(session, PATHS, ledgers)
         await session.ensure_path(PATHS.root)
-        await StreamCatalog(session, PATHS).create(stream_record())
+        await StreamCatalog(session, PATHS).create(stream_record(), namespace_version=None)
         owner = await process_of(session, "process").take(NAME, "process")
         mine, theirs = await allocated(ledgers), await allocated(ledgers)
         await partitions.changes.activate(
