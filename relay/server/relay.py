@@ -90,7 +90,7 @@ class Relay:
         self._has_begun = trio.Event()
         self._feeds: HomeFeeds | None = None
         self._feeding = trio.CancelScope()
-        self._served: set[trio.CancelScope] = set()
+        self._served: dict[trio.CancelScope, None] = {}  # In an order that a run can repeat.
         self._nursery: trio.Nursery | None = None
         self._failure_last = ""
         self.group = RelayGroup(
@@ -212,11 +212,11 @@ class Relay:
             await refuse(socket, BridgeRefused(Code.UNAVAILABLE, self._why_not()))
         else:
             with trio.CancelScope() as scope:
-                self._served.add(scope)
+                self._served[scope] = None
                 try:
                     await self.ends.handle(socket, target)
                 finally:
-                    self._served.discard(scope)
+                    self._served.pop(scope, None)
 
     async def _report_coverage(self, socket: MessageSocket, feeds: HomeFeeds) -> None:
         """Tell what this member's buffers have, until it coordinates."""
@@ -396,6 +396,7 @@ async def _serve_at(
             rng=seams.rng,
             now_us=seams.now_us,
             config=seams.log_config,
+            messages=seams.messages,
         ) as log,
         open_background() as nursery,
     ):
