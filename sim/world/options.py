@@ -84,7 +84,7 @@ class Knobs:
     relays_after_s: float = 0.0
     """How long the stream is used before its relays start."""
     hedge: str = "auto"
-    """The hedge policy of all reads, as in `connect`."""
+    """The hedge policy of all reads, as in `connect`; `own` is one that is not geolog's."""
 
 
 @attrs.frozen(kw_only=True)

@@ -16,7 +16,6 @@ import trio
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
-from geolog.protocol.hedge_policy import parse_hedge
 from geolog.protocol.ids import InstanceId
 from regions.proxy.proxy import open_write_proxy
 from regions.storage.node import StorageNode, open_storage_node
@@ -30,6 +29,7 @@ from sim.world.endings import is_foreseen, words_of
 from sim.world.network import WorldLinks
 from sim.world.node import WorldNode, bays, storage_config
 from sim.world.options import Options
+from sim.world.own_hedge import hedge_of_world
 from sim.world.process import Life, Process
 from sim.world.proxy import WorldProxy
 from sim.world.relay import WorldRelay
@@ -308,7 +308,7 @@ class World:
                 config=self._log_config,
                 now_us=lambda: self.seams.now_us(process.host),
                 via="proxy" if self.proxies else "direct",
-                hedge=parse_hedge(self.options.knobs.hedge),
+                hedge=hedge_of_world(self.options.knobs.hedge),
                 messages=MemoryMessages(self.network.transport(process.host)),
             ) as log,
         ):

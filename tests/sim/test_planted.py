@@ -43,6 +43,7 @@ _SEEDS_MAX = 40
         ("answered-before-owner", 0),
         ("trial-held-for-ever", 12),
         ("lost-reader-commits", 0),
+        ("commit-goes-back", 51),
         ("first-negative-ends", 1),
         ("cancelled-answer-for-another", 30),
         ("told-before-durable", 0),
