@@ -24,6 +24,7 @@ from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.stream_state import StreamName, parse_target
+from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
 from geolog.transport.websocket import WebSockets
 from geolog.wire.session.paths import ReadPath
@@ -45,14 +46,14 @@ class ProxiedLog(Log):
         cluster: str,
         region: str | None,
         proxies: Proxies,
-        transport: Transport,
+        messages: MessageTransport,
         rng: random.Random,
         now_us: Callable[[], int],
     ) -> None:
         self.cluster = cluster
         self.region = region
         self._proxies = proxies
-        self._transport = transport
+        self._messages = messages
         self._rng = rng
         self._now_us = now_us
         self._progress = RecoveryProgress()
@@ -160,7 +161,7 @@ class ProxiedLog(Log):
                 home_epoch=found.home_epoch,
                 is_automatic=auto_commit,
                 routes=self._proxies.routes,
-                transport=self._transport,
+                messages=self._messages,
                 rng=self._rng,
             ) as of_cursor:
                 yield of_cursor
@@ -172,7 +173,7 @@ class ProxiedLog(Log):
             stop=stop,
             is_following=follow,
             routes=self._proxies.routes,
-            transport=self._transport,
+            messages=self._messages,
             rng=self._rng,
         ) as reader:
             yield reader
@@ -216,15 +217,20 @@ async def open_proxied_log(
     region: str | None,
     rng: random.Random,
     now_us: Callable[[], int],
+    messages: MessageTransport | None = None,
 ) -> AsyncIterator[ProxiedLog]:
-    """Open a log over these write proxies, for the length of the block."""
+    """Open a log over these write proxies, for the length of the block.
+
+    messages: carries the sessions with them; WebSockets over the transport if None.
+    """
+    messages = messages or WebSockets(transport)
     async with open_background() as nursery:
         routes = ProxyRoutes(GivenProxies(given), rng)
         log = ProxiedLog(
             cluster=cluster,
             region=region,
-            proxies=Proxies(ProxyConnections(WebSockets(transport), nursery), routes, "proxy"),
-            transport=transport,
+            proxies=Proxies(ProxyConnections(messages, nursery), routes, "proxy"),
+            messages=messages,
             rng=rng,
             now_us=now_us,
         )

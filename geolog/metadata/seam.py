@@ -28,7 +28,7 @@ from typing import ClassVar, Protocol
 import attrs
 import trio
 
-from topology.errors import ConflictError, NotFoundError
+from topology.errors import ConflictError, NotFoundError, UnavailableError
 
 
 class NoNodeError(NotFoundError):
@@ -48,8 +48,12 @@ class NotEmptyError(ConflictError):
 
 
 class SessionLostError(ConflictError):
-    """The session of this process is over and its ephemerals are gone; retry in the next."""
+    """The session of this process is over and its ephemerals are gone; retry in the next.
 
+    Another process takes it as "unavailable": the session is not its own.
+    """
+
+    code: ClassVar[int] = UnavailableError.code
     retriable: ClassVar[bool] = True
 
 

@@ -30,6 +30,7 @@ from geolog.client.connect import connect
 from geolog.client.log import Log
 from geolog.client.reading.bounds import AtSequence
 from geolog.client.reading.record import Gap
+from geolog.client.standing import check_region
 from geolog.protocol.read_ranges import SequenceSpan, divide_spans
 from geolog.spark.arrow_columns import BatchJoiner
 from geolog.spark.options import SourceOptions, parse_options
@@ -171,7 +172,8 @@ class GeologReader(DataSourceReader):
             region=options.regions[0] if options.regions else own_region(os.environ),
             gateway=options.gateway,
         ) as log:
-            await _check_regions(log, options.regions)
+            for region in options.regions[1:]:  # `connect` checks the first one.
+                await check_region(log, region)
             spans: list[SequenceSpan] = []
             created_us: dict[str, int] = {}
             for name in await self._stream_names(log):
@@ -223,16 +225,6 @@ class FilteringReader(GeologReader):
         """Take what saves work; Spark tests all filters again."""
         self._pushed = pushed_filters(filters)
         return filters
-
-
-async def _check_regions(log: Log, regions: tuple[str, ...]) -> None:
-    known = {node.region for node in await log.list_nodes()}
-    for region in regions:
-        if known and region not in known:
-            raise InvalidArgumentError(
-                f"region={region!r} has no storage nodes: did you mean"
-                f" {nearest(region, known)!r}? (regions: {', '.join(sorted(known))})"
-            )
 
 
 def _now_us() -> int:

@@ -32,11 +32,16 @@ class WorldProxy:
     held: HeldPartitions | None = None
     """The partitions of its last process."""
 
+    @property
+    def address(self) -> Address:
+        """Where its processes take sessions."""
+        return Address(self.host, _PORT)
+
     def config(self, knobs: Knobs) -> ProxyConfig:
         """Settings: partitions move often, and channels have little credit."""
         return ProxyConfig(
             region=self.region,
-            listen=Address(self.host, _PORT),
+            listen=self.address,
             proxy_id=self.host,
             credit_bytes=_RECORDS_OF_CREDIT * knobs.value_bytes_max,
             idle_release_s=_IDLE_RELEASE_S,

@@ -60,6 +60,8 @@ class StreamKnobs:
     """Processes that read by one cursor."""
     is_cursor_shared: bool = False
     """Whether they share it; otherwise one has it at a time."""
+    is_cursor_proxied: bool = False
+    """Whether every other one of them knows the write proxies alone."""
     cursor_seek_rest_s_max: float | None = None
     """Longest rest of an operator who sets its positions back; None: nobody does."""
     owners_apart: int = 0

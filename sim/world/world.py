@@ -16,6 +16,7 @@ import trio
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
+from geolog.client.proxied_log import open_proxied_log
 from geolog.protocol.ids import InstanceId
 from regions.proxy.proxy import open_write_proxy
 from regions.storage.node import StorageNode, open_storage_node
@@ -317,6 +318,21 @@ class World:
                 await main(process, log)
             finally:
                 del self.logs[process.key]
+
+    @asynccontextmanager
+    async def open_proxied_log(self, process: Process) -> AsyncIterator[Log]:
+        """A log of this process that knows the write proxies alone."""
+        transport = self.network.transport(process.host)
+        async with open_proxied_log(
+            [proxy.address for proxy in self.proxies.values()],
+            transport=transport,
+            messages=MemoryMessages(transport),
+            cluster=CLUSTER,
+            region=process.region,
+            rng=chance(self._seed, f"{process.key} by proxies"),
+            now_us=lambda: self.seams.now_us(process.host),
+        ) as log:
+            yield log
 
     async def _run_proxy(
         self, proxy: WorldProxy, process: Process, to_drain: trio.Event

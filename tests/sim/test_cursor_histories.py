@@ -12,7 +12,7 @@ from sim.laws.history.cursors import everything_is_delivered
 from sim.laws.state.law_27_commits_in_order import CommitsInOrder
 from sim.laws.state.seen import CursorLook, Look
 from sim.world.draws.base_options import BASE
-from sim.world.draws.cursor_draws import with_cursors
+from sim.world.draws.cursor_draws import with_cursors, with_proxied_cursors
 from sim.world.draws.drawing import options_of_seed
 from sim.world.faults.all_faults import FAULTS
 from sim.world.history import Ending, Found, History
@@ -30,11 +30,23 @@ def test_readers_of_a_shared_cursor_miss_nothing_while_they_die_and_are_cut_off(
     assert "cursor-moved" in report.sometimes
 
 
-def test_some_seeds_draw_such_a_world() -> None:
-    drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(200)]
-    cursors = [one for one in drawn if one.stream.cursor_readers]
+def test_readers_that_know_write_proxies_alone_share_a_cursor_with_others() -> None:
+    """In some of these worlds metadata ends the session of a proxy that is asked."""
+    drawn = with_proxied_cursors(with_cursors(BASE, is_shared=False))
+    mild = attrs.evolve(drawn, hazards=attrs.evolve(drawn.hazards, chaos_s=8.0))
 
-    assert 1 < len(cursors) < 20
+    reports = [run_seed(seed, options=mild) for seed in range(2)]
+
+    assert [one.violations for one in reports] == [[], []]
+    assert "cursor-moved" in reports[0].sometimes
+
+
+def test_some_seeds_draw_such_a_world() -> None:
+    drawn = [options_of_seed(seed, tuple(FAULTS)) for seed in range(400)]
+    cursors = [one.stream for one in drawn if one.stream.cursor_readers]
+
+    assert 1 < len(cursors) < 40
+    assert {one.is_cursor_proxied for one in cursors} == {True, False}
 
 
 @attrs.frozen

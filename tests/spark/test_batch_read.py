@@ -193,7 +193,8 @@ def test_a_stream_that_is_deleted_after_planning_fails_the_read(
     ("stream", "options", "message"),
     [
         ("shop/order", {}, "no stream 'shop/order': did you mean 'shop/orders'"),
-        ("shop/orders", {"region": "bb"}, "region='bb' has no storage nodes"),
+        ("shop/orders", {"region": "bb"}, "no region 'bb'; did you mean 'b'"),
+        ("shop/orders", {"region": "a,bb"}, "no region 'bb'; did you mean 'b'"),
         ("shop/orders", {"minPartition": 3}, "did you mean 'minPartitions'"),
         ("shop/orders", {"minPartitions": 0}, "minPartitions='0' must be a whole number"),
         ("shop/orders#0", {"startingPosition": "sequence:9999"}, "9999 is beyond the end"),

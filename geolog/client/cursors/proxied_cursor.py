@@ -31,8 +31,8 @@ from geolog.client.reading.proxied_reader import (
 )
 from geolog.client.reading.record import Gap, RecordBatch
 from geolog.protocol.ids import Position
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
-from geolog.transport.seam import Address, Transport
+from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
+from geolog.transport.seam import Address
 from geolog.wire.session.documents import Document
 from geolog.wire.session.frames import commit_frame, leave_frame, read_document
 from geolog.wire.session.paths import ReadPath
@@ -290,7 +290,7 @@ async def open_proxied_cursor(
     home_epoch: int,
     is_automatic: bool,
     routes: ProxyRoutes,
-    transport: Transport,
+    messages: MessageTransport,
     rng: random.Random,
 ) -> AsyncIterator[CursorReader]:
     """Read by the cursor that the path names, for the length of the block.
@@ -306,7 +306,7 @@ async def open_proxied_cursor(
             attrs.evolve(path, credit=AHEAD_RECORDS),
             stop,
             routes,
-            transport,
+            messages,
             rng,
             send,
             session=session,

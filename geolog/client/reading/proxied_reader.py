@@ -36,9 +36,8 @@ from geolog.client.reading.record import Gap, GapReason, RecordBatch
 from geolog.client.reading.stream_reader import check_one_partition
 from geolog.protocol.ids import DLSN
 from geolog.protocol.stream_state import StreamName
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
-from geolog.transport.seam import Address, Transport
-from geolog.transport.websocket import open_websocket
+from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
+from geolog.transport.seam import Address
 from geolog.wire.batch import open_batch, seal_batch
 from geolog.wire.limits import FRAME_BYTES_MAX
 from geolog.wire.session.channel_messages import ToldError
@@ -96,7 +95,7 @@ async def open_proxied_reader(
     stop: Bound | None,
     is_following: bool,
     routes: ProxyRoutes,
-    transport: Transport,
+    messages: MessageTransport,
     rng: random.Random,
 ) -> AsyncIterator[Reader]:
     """Read these partitions of the stream in the block. Arguments: as of `Log.open_reader`."""
@@ -115,7 +114,7 @@ async def open_proxied_reader(
                 is_following=is_following,
                 credit=AHEAD_RECORDS,
             )
-            one = ProxiedRead(path, stop, routes, transport, rng, send.clone())
+            one = ProxiedRead(path, stop, routes, messages, rng, send.clone())
             nursery.start_soon(one.run, name=f"read of {stream}#{number} through a proxy")
         send.close()
         reader = Reader(what, _Arrivals(receive))
@@ -132,7 +131,7 @@ class ProxiedRead:
     path: ReadPath
     stop: Bound | None
     routes: ProxyRoutes
-    transport: Transport
+    messages: MessageTransport
     rng: random.Random
     send: trio.MemorySendChannel[Received]
     back_off_s: float = BACK_OFF_FIRST_S
@@ -182,8 +181,7 @@ class ProxiedRead:
 
     async def _read_at(self, address: Address) -> bool:
         """Read at this proxy; whether the read ended there. GeologError."""
-        async with open_websocket(
-            self.transport,
+        async with self.messages.open(
             address,
             self.path.text(),
             subprotocols=(MSGPACK_FRAMES.subprotocol,),

@@ -6,6 +6,7 @@ import trio
 import geolog
 from sim.world.calls import STREAM, Calls
 from sim.world.process import Process
+from sim.world.world import ClientMain, World
 
 CURSOR = "bills"
 
@@ -26,6 +27,15 @@ class CursorReading:
     """The main functions of these readers."""
 
     calls: Calls
+
+    def by_proxies(self, world: World) -> ClientMain:
+        """The same as `read_for_ever`, by a client that knows the write proxies alone."""
+
+        async def read_for_ever(process: Process, _log: geolog.Log) -> None:
+            async with world.open_proxied_log(process) as proxied:
+                await self.read_for_ever(process, proxied)
+
+        return read_for_ever
 
     async def read_for_ever(self, process: Process, log: geolog.Log) -> None:
         """Read by the cursor for a while; leave it, or fail with a record in hand; repeat."""

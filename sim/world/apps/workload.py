@@ -71,7 +71,9 @@ class Workload:
             world.start_client(f"owner-{number + 1}", region, owning.own_for_ever)
         for number in range(self.calls.stream.cursor_readers):
             region = shape.regions[number % len(shape.regions)]
-            by_cursor = self.cursor_reading.read_for_ever
+            is_proxied = self.calls.stream.is_cursor_proxied and number % 2 == 0
+            reading = self.cursor_reading
+            by_cursor = reading.by_proxies(world) if is_proxied else reading.read_for_ever
             world.start_client(f"cursor-{number + 1}", region, by_cursor)
         for host, main in self._tenders():
             world.start_client(host, shape.regions[0], main)

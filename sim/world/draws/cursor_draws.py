@@ -3,18 +3,27 @@
 import attrs
 
 from sim.world.chance import Draws
+from sim.world.draws.proxy_draws import with_proxies
 from sim.world.options import Options
 from sim.world.stream_knobs import StreamKnobs
 
 _SHARE = 0.04
 _SHARED_SHARE = 0.7
+_PROXIED_SHARE = 0.4
 
 
 def draw_cursors(drawn: Options, draws: Draws) -> Options:
     """The same world, or one with readers of a cursor."""
     if not draws.happens("cursors", _SHARE):
         return drawn
-    return with_cursors(drawn, is_shared=draws.happens("shared cursor", _SHARED_SHARE))
+    made = with_cursors(drawn, is_shared=draws.happens("shared cursor", _SHARED_SHARE))
+    return with_proxied_cursors(made) if draws.happens("by proxies", _PROXIED_SHARE) else made
+
+
+def with_proxied_cursors(drawn: Options) -> Options:
+    """The same, but every other reader of the cursor knows write proxies alone."""
+    proxied = with_proxies(drawn, per_region=1)
+    return attrs.evolve(proxied, stream=attrs.evolve(proxied.stream, is_cursor_proxied=True))
 
 
 def with_cursors(drawn: Options, *, is_shared: bool = True) -> Options:

@@ -5,6 +5,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.proxy.running_proxies import RunningProxy
 from tests.pure.proxy.test_proxied_log import open_without_zookeeper
@@ -109,6 +110,32 @@ async def test_a_cursor_that_another_has_is_refused_and_can_be_taken(
 
         assert again[-1] == 4
         assert await committed(world) == [5]
+
+
+async def test_a_proxy_whose_session_with_metadata_ends_is_passed_over(
+    autojump_clock: MockClock,
+) -> None:
+    """The session is the proxy's own: another proxy may have one."""
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", on_session=sessions.append),
+        open_proxy(world.cluster, "proxy-2", "us-east"),
+        open_without_zookeeper(world, "proxy-1", "proxy-2") as log,
+        trio.open_nursery() as nursery,
+    ):
+        await append(world, 5)
+        for _ in range(4):  # The proxies are asked in any order.
+            sessions[0].cut_off()
+            nursery.start_soon(_expire_later, sessions[0])
+            async with log.open_reader(STREAM) as reader:
+                assert len([one async for one in reader]) == 5
+            await trio.sleep(5)
+
+
+async def _expire_later(session: MemoryMetadata) -> None:
+    await trio.sleep(1)
+    session.expire()
 
 
 async def test_a_read_goes_on_at_another_proxy_with_no_record_left_out(
