@@ -158,16 +158,15 @@ class HomeFeed:
     # The tail.
 
     async def run(self) -> None:
-        """Read the tail until the stream is sealed, or the feed is dropped."""
+        """Read the tail until the feed is dropped, also of a stream that is sealed."""
         with self.reading:
             while True:
                 self._following = trio.CancelScope()
                 try:
                     with self._following:
-                        if await self._read():
-                            return
-                    if self._following.cancelled_caught:
-                        continue
+                        await self._read()
+                        await trio.sleep_forever()  # There is no more, but to begin again.
+                    continue
                 except NoSuchStreamError as error:  # It will be dropped, or is made again.
                     self.failure = str(error)
                 except TrimmedError as error:
@@ -177,21 +176,20 @@ class HomeFeed:
                     _log.warning("%s: its tail cannot be read (%s); retrying", self.name, error)
                 await trio.sleep(_AGAIN_S)
 
-    async def _read(self) -> bool:
-        """Read on; True once a sealed stream is read to its end."""
+    async def _read(self) -> None:
+        """Read on; returns once a sealed stream is read to its end."""
         scan = self.owner.log.scan_of(self.record, self.name)
         if self.has_begun:
-            async with open_home_log(scan, self.buffer.end) as log:
-                return await self._follow(log)
-        begin = await last_place(scan)
-        if begin is None:
+            opening = open_home_log(scan, self.buffer.end)
+        elif (begin := await last_place(scan)) is not None:
+            opening = open_home_log_at(scan, begin)
+        else:
             self.buffer.begin_behind(None)
-            async with open_home_log(scan, None) as log:
-                return await self._follow(log)
-        async with open_home_log_at(scan, begin) as log:
-            return await self._follow(log)
+            opening = open_home_log(scan, None)
+        async with opening as log:
+            await self._follow(log)
 
-    async def _follow(self, log: HomeLog) -> bool:
+    async def _follow(self, log: HomeLog) -> None:
         async with open_background() as nursery:
             nursery.start_soon(self._ask_when_idle)
             while entries := await log.next_entries():
@@ -200,7 +198,6 @@ class HomeFeed:
                 for entry in entries:
                     self._take_read(entry)
                 self._tell()
-        return True
 
     async def _ask_when_idle(self) -> None:
         """Ask an idle log for its end, once: an owner that has died may have left entries.

@@ -17,7 +17,7 @@ import trio
 from geolog.client.relays.relay_links import RelayLinks
 from geolog.protocol.relay_report import RelayedStreamReport, RelayReport
 from geolog.protocol.watermark import Watermark
-from relay.bridge.home_feed import HomeFeed, HomeFeeds
+from relay.bridge.home_feed import HomeFeed, HomeFeeds, TargetStanding
 from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,8 @@ class StandbyFollower:
                 by_feed.setdefault(feed, []).append(one)
         for feed, told in by_feed.items():
             for one in told:
-                feed.on_durable(one.target, one.durable)
+                if _is_news(feed.standing(one.target), one.durable):
+                    feed.on_durable(one.target, one.durable)
             self._fill(feed, told)
         return True
 
@@ -74,3 +75,10 @@ class StandbyFollower:
         marks: list[Watermark | None] = [one.durable for one in fits]
         known = [one for one in marks if one is not None]
         feed.fill_from(min(known) if len(known) == len(marks) else None)
+
+
+def _is_news(standing: TargetStanding, durable: Watermark | None) -> bool:
+    """Whether the coordinator knows more: a new one may be behind this member."""
+    if not standing.is_told or standing.durable is None:
+        return True
+    return durable is not None and durable > standing.durable

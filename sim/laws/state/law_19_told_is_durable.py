@@ -1,7 +1,7 @@
 """Law 19: a home believes durable at a target only what an ack set of the mirror has on disk.
 
-What one process of the home believes never goes back, and its coordinators do not hear of a
-place that the home does not have.
+A belief of a process of the home never goes back while it keeps the feeds of its streams, and
+its coordinators do not hear of a place that the home does not have.
 """
 
 from collections.abc import Iterator
@@ -9,41 +9,51 @@ from collections.abc import Iterator
 import attrs
 
 from geolog.protocol.watermark import Watermark
-from relay.server.relay import Relay
+from relay.bridge.home_feed import HomeFeeds
 from sim.laws.state.copies import slots_with
 from sim.laws.state.seen import Look, MirrorKey
 
 
 @attrs.define
 class ToldIsDurable:
-    """Keeps the last belief of each process about each mirror."""
+    """Keeps the last belief of each process about each mirror.
 
-    _believed: dict[tuple[Relay, MirrorKey], Watermark | None] = attrs.field(factory=dict)
+    A relay that falls behind its standby drops its feeds, and begins again with others later.
+    """
+
+    _believed: dict[tuple[HomeFeeds, MirrorKey], Watermark | None] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Check the beliefs that have changed."""
-        for relay, mirror, durable in _beliefs(now):
-            key = relay, mirror
+        for relay_id, feeds, mirror, durable in _beliefs(now):
+            key = feeds, mirror
             before = self._believed.get(key)
             if key in self._believed and durable == before:
                 continue
             self._believed[key] = durable
             region, partition = mirror
-            words = f"{relay.relay_id} believes {durable} of partition {partition} durable"
+            words = f"{relay_id} believes {durable} of partition {partition} durable"
             if before is not None and (durable is None or durable < before):
                 yield f"{words} in {region}, and {before} earlier"
             if durable is not None and not _is_durable(now, mirror, durable):
                 yield f"{words} in {region}, where no ack set has it"
 
 
-def _beliefs(now: Look) -> Iterator[tuple[Relay, MirrorKey, Watermark | None]]:
+def _beliefs(now: Look) -> Iterator[tuple[str, HomeFeeds, MirrorKey, Watermark | None]]:
     for host in sorted(now.world.relays):
         for relay in now.world.relays[host].relays[-1:]:
             feeds = relay.feeds
-            for feed in () if feeds is None else feeds.by_name.values():
+            if feeds is None:
+                continue
+            for feed in feeds.by_name.values():
                 for region, standing in sorted(feed.targets.items()):
                     if standing.is_told:
-                        yield relay, (region, feed.name.number), standing.durable
+                        yield (
+                            relay.relay_id,
+                            feeds,
+                            (region, feed.name.number),
+                            standing.durable,
+                        )
 
 
 def _is_durable(now: Look, mirror: MirrorKey, durable: Watermark) -> bool:

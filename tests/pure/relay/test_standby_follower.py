@@ -1,12 +1,15 @@
 """A standby keeps what targets lack, and no more, in one process."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from collections.abc import Sequence as Several
 from contextlib import asynccontextmanager
 
+import attrs
 import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.protocol.ids import SegmentEntry, Sequence
 from geolog.transport.seam import Address
 from relay.bridge.home_feed import FeedConfig, HomeFeed, HomeFeeds
 from relay.bridge.standby_follower import StandbyFollower
@@ -28,7 +31,7 @@ from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, create
 async def open_standby(
     cluster: InProcessCluster, config: FeedConfig | None = None
 ) -> AsyncIterator[StandbyFollower]:
-    async def find_relays(region: str) -> Sequence[Address]:
+    async def find_relays(region: str) -> Several[Address]:
         return [address_of(1)]
 
     async with (
@@ -44,7 +47,12 @@ async def open_standby(
 
 
 def only_feed(follower: StandbyFollower) -> HomeFeed:
-    [feed] = follower.feeds.by_name.values()
+    return only(follower.feeds)
+
+
+def only(feeds: HomeFeeds | None) -> HomeFeed:
+    assert feeds is not None
+    [feed] = feeds.by_name.values()
     return feed
 
 
@@ -109,6 +117,30 @@ async def test_a_fresh_standby_reads_what_a_target_lacks_and_replays_it(
                     nursery.cancel_scope.cancel()
 
 
+async def test_a_fresh_standby_reads_what_a_target_lacks_of_a_sealed_stream(
+    autojump_clock: MockClock,
+) -> None:
+    """It has read the stream to its end by then, and there will be nothing new."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+    ):
+        await create(log)
+        await append(log, *[noise(5_000)] * 30)
+        await log.seal_stream(STREAM)
+        async with open_standby(cluster) as follower:
+            await wait_begun(follower.feeds)
+            await trio.sleep(5)
+            coordinating = only(home.feeds)
+            coordinating.on_durable(TARGET, None)
+            await trio.sleep(5)
+            feed = only_feed(follower)
+
+            assert feed.covers(TARGET)
+            assert feed.buffer.bytes_count > 140_000
+
+
 async def test_a_standby_leaves_to_the_log_what_does_not_fit(
     autojump_clock: MockClock,
 ) -> None:
@@ -132,3 +164,31 @@ async def test_a_standby_leaves_to_the_log_what_does_not_fit(
             assert follower.reports_count > 2
             assert not feed.covers(TARGET)
             assert feed.buffer.bytes_count <= 40_000
+
+
+async def test_a_member_that_knows_more_than_its_coordinator_keeps_what_it_knows(
+    autojump_clock: MockClock,
+) -> None:
+    """It coordinated before, and its successor has not heard from the target yet."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+        open_standby(cluster) as follower,
+    ):
+        await create(log)
+        await wait_begun(follower.feeds)
+        async with open_target(cluster):
+            await append(log, b"first", b"second")
+            await wait_equal(log)
+            await trio.sleep(3)
+        known = only_feed(follower).standing(TARGET).durable
+        assert known is not None
+        assert known.sequence_next == 2
+
+        coordinating = only(home.feeds)
+        first = attrs.evolve(known, entry=SegmentEntry(0), sequence_next=Sequence(1))
+        for older in (None, first):
+            coordinating.on_durable(TARGET, older)
+            await trio.sleep(3)
+            assert only_feed(follower).standing(TARGET).durable == known
