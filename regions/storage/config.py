@@ -20,10 +20,10 @@ _POSITIVE = (
     "garbage_interval_s",
     "garbage_grace_s",
     "allocated_expiry_s",
-    "compaction_bytes_per_s",
+    "compaction_rate_bytes_per_s",
     "compaction_interval_s",
     "compaction_live_share_max",
-    "scrub_bytes_per_s",
+    "scrub_rate_bytes_per_s",
     "scrub_interval_s",
     "connections_max",
     "journal_files_open_max",
@@ -110,13 +110,13 @@ class StorageConfig:
     """Compact a journal file when less than this share of its entries belongs to ledgers that
     are needed here. A higher share frees more space and rewrites live entries more often."""
 
-    compaction_bytes_per_s: float = 16 << 20
+    compaction_rate_bytes_per_s: float = 16 << 20
     """Maximum copy rate of compaction, for each data directory."""
 
     compaction_interval_s: float = 30.0
     """Pause before compaction looks again when no file was worth compacting."""
 
-    scrub_bytes_per_s: float = 8 << 20
+    scrub_rate_bytes_per_s: float = 8 << 20
     """Rate at which the scrub reads stored entries and verifies their checksums, for each data
     directory. Each entry counts as at least 1 KiB."""
 

@@ -165,7 +165,7 @@ async def open_store(
         journal,
         sealed,
         CompactionPolicy(live_share_max, config.journal_file_bytes // _SMALL_FILE_SHARE),
-        rate=RateLimit(config.compaction_bytes_per_s),
+        rate=RateLimit(config.compaction_rate_bytes_per_s),
         room_bytes=lambda: (
             0 if journal.is_space_refused else space.copyable_bytes(journal.appended_bytes)
         ),
@@ -174,7 +174,7 @@ async def open_store(
     scrub = Scrub(
         found.entries,
         sealed,
-        rate=RateLimit(config.scrub_bytes_per_s),
+        rate=RateLimit(config.scrub_rate_bytes_per_s),
         interval_s=config.scrub_interval_s,
     )
     return Store(

@@ -8,6 +8,15 @@ from geolog.transport.seam import Address
 from geolog.transport.tls import TlsIdentity
 from topology.errors import InvalidConfigError
 
+_ABOVE_ZERO = (
+    "window_bytes",
+    "buffer_bytes",
+    "buffer_entries",
+    "buffer_age_s",
+    "buffers_bytes",
+    "redial_s",
+)
+
 
 @attrs.frozen(kw_only=True)
 class RelayConfig:
@@ -32,8 +41,23 @@ class RelayConfig:
     """Bytes that a home may send to this region before they are durable here. It should be at
     least bandwidth x round trip; a larger one costs memory while a mirror is slow."""
 
-    link_bytes_per_s: int = 0
+    link_bandwidth_bytes_per_s: int = 0
     """Most bytes per second to each target region, live records first. 0 sets no limit."""
+
+    buffer_bytes: int = 16 << 20
+    """Bytes of the newest records of each partition that this relay keeps for replay, also as
+    the standby. Older ones are read from the log."""
+
+    buffer_entries: int = 100_000
+    """Number of such entries of each partition; an entry has the batches that were sent
+    together."""
+
+    buffer_age_s: float = 60.0
+    """How long such an entry is kept, at most."""
+
+    buffers_bytes: int = 256 << 20
+    """Bytes in the buffers of all partitions together. Above it, a partition drops its oldest
+    entry for each new one."""
 
     redial_s: float = 0.5
     """Pause before a bridge that ended is dialled again."""
@@ -65,11 +89,11 @@ class RelayConfig:
         return TlsIdentity.load(certificate=certificate, key=key, authority=authority)
 
     def __attrs_post_init__(self) -> None:
-        for name in ("window_bytes", "redial_s"):
+        for name in _ABOVE_ZERO:
             if getattr(self, name) <= 0:
                 raise InvalidConfigError(f"{name} is {getattr(self, name)}; it must be > 0")
-        if self.link_bytes_per_s < 0:
+        if self.link_bandwidth_bytes_per_s < 0:
             raise InvalidConfigError(
-                f"link_bytes_per_s is {self.link_bytes_per_s}; it must be >= 0, where 0 sets no"
-                " limit"
+                f"link_bandwidth_bytes_per_s is {self.link_bandwidth_bytes_per_s}; it must be"
+                " >= 0, where 0 sets no limit"
             )

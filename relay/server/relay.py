@@ -44,6 +44,7 @@ from relay.group.relay_group import GROUP_PATH, SUBPROTOCOL_GROUP, RelayGroup
 from relay.protocol.bridge_messages import BridgeRefused
 from relay.protocol.group_member import GroupRole
 from relay.protocol.outgoing_link import LinkBounds
+from relay.protocol.standby_buffer import BufferBounds
 from relay.server.config import RelayConfig
 from relay.server.homes import dial_homes
 from relay.server.http import RelayHttpPort, RelayView
@@ -244,12 +245,20 @@ class Relay:
             self._feeds = None
 
     def _keep_feeds(self) -> HomeFeeds:
+        config = self._config
         if self._feeds is None:
             self._feeds = HomeFeeds(
-                region=self._config.region,
+                region=config.region,
                 log=self._log,
                 now_us=self._seams.now_us,
-                config=FeedConfig(),
+                config=FeedConfig(
+                    buffer=BufferBounds(
+                        entries_max=config.buffer_entries,
+                        bytes_max=config.buffer_bytes,
+                        age_s_max=config.buffer_age_s,
+                    ),
+                    buffered_bytes_max=config.buffers_bytes,
+                ),
             )
             self._feeding = trio.CancelScope()
             assert self._nursery is not None
@@ -275,7 +284,7 @@ class Relay:
             messages=self._seams.bridge_messages,
             now_us=self._seams.now_us,
             config=BridgeConfig(
-                link=LinkBounds(bytes_per_s_max=config.link_bytes_per_s or None),
+                link=LinkBounds(bytes_per_s_max=config.link_bandwidth_bytes_per_s or None),
                 window_bytes=config.window_bytes,
                 redial_s=config.redial_s,
             ),

@@ -1,5 +1,7 @@
 """Defects of relays, bridges and mirrors: each replaces a good method."""
 
+import trio
+
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.partition_opener import PartitionOpener
@@ -11,7 +13,7 @@ from geolog.protocol.watermark import Watermark
 from geolog.wire.entry import EncodedEntry
 from relay.bridge.bridge_ends import BridgeEnds
 from relay.bridge.home_bridge import HomeBridge
-from relay.bridge.home_feed import HomeFeeds
+from relay.bridge.home_feed import HomeFeed, HomeFeeds
 from relay.bridge.home_log import HomeLog
 from relay.bridge.target_bridge import TargetBridge, _TargetChannel
 from relay.protocol.bridge_gate import BridgeGate
@@ -33,6 +35,7 @@ _wanted = HomeFeeds._wanted
 _next_entries = HomeLog.next_entries
 _relayed = HomeLog._relayed
 _on_sent = MulticastPort.on_sent
+_read = HomeFeed._read
 
 _NO_END = 1 << 60
 
@@ -147,6 +150,12 @@ def drop_what_has_no_records(course: MirrorCourse, sent: SentEntry) -> Verdict:
     return take_anything_above(course, sent)
 
 
+async def read_and_rest(feed: HomeFeed) -> None:
+    """Rest for good once a sealed stream is read to its end."""
+    await _read(feed)
+    feed._following = trio.CancelScope()
+
+
 RELAY_BUGS: dict[str, PlantedBug] = {
     "told-before-durable": PlantedBug(
         22,
@@ -222,6 +231,12 @@ RELAY_BUGS: dict[str, PlantedBug] = {
         105,
         "a mirror takes an entry without records for a repeat, and anything above for the next",
         [(MirrorCourse, "on_entry", drop_what_has_no_records)],
+        drawn_for=with_relays,
+    ),
+    "sealed-feed-rests": PlantedBug(
+        116,
+        "a standby that has read a sealed stream to its end reads nothing again",
+        [(HomeFeed, "_read", read_and_rest)],
         drawn_for=with_relays,
     ),
 }

@@ -45,7 +45,7 @@ async def measure_write_amplification(added_bytes: int, directory: Path) -> list
         location="/here/rack-1",
         listen=_ADDRESS,
         journal_file_bytes=_FILE_BYTES,
-        compaction_bytes_per_s=1 << 30,
+        compaction_rate_bytes_per_s=1 << 30,
         compaction_interval_s=_PAUSE_S,
     )
     location = Location.parse(config.location)

@@ -83,6 +83,8 @@ class Knobs:
     """Share of rounds before which a named writer repeats its last acknowledged record."""
     relays_after_s: float = 0.0
     """How long the stream is used before its relays start."""
+    relay_buffer_entries: int = 100_000
+    """Entries of a partition in the buffer of a relay, at most."""
     hedge: str = "auto"
     """The hedge policy of all reads, as in `connect`; `own` is one that is not geolog's."""
 

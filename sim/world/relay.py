@@ -6,6 +6,7 @@ import trio
 from geolog.transport.seam import Address
 from relay.server.config import RelayConfig
 from relay.server.relay import Relay
+from sim.world.options import Knobs
 
 RELAY = "relay-"
 """Hosts of relays begin with this."""
@@ -28,12 +29,13 @@ class WorldRelay:
     relays: list[Relay] = attrs.field(factory=list)
     """Those of all its processes."""
 
-    def config(self) -> RelayConfig:
+    def config(self, knobs: Knobs) -> RelayConfig:
         """Settings: windows are small, and bridges are soon dialled again."""
         return RelayConfig(
             region=self.region,
             listen=Address(self.host, _PORT),
             relay_id=self.host,
             window_bytes=_WINDOW_BYTES,
+            buffer_entries=knobs.relay_buffer_entries,
             redial_s=0.2,
         )

@@ -362,7 +362,7 @@ class World:
         async with (
             self.seams.open_session(process) as metadata,
             open_relay(
-                relay.config(),
+                relay.config(self.options.knobs),
                 metadata=metadata,
                 transport=transport,
                 messages=MemoryMessages(transport),

@@ -311,7 +311,8 @@ _KIND_OF_TYPE: dict[type, ValueKind] = {
 
 
 def _key(field: str) -> str:
-    return "_".join(word for word in field.split("_") if word != "s")
+    words = field.removesuffix("_bytes_per_s").split("_")
+    return "_".join(word for word in words if word != "s")
 
 
 def _without_profile(key: str) -> str:

@@ -5,8 +5,9 @@ in memory.
 """
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 
 import attrs
 import trio
@@ -45,12 +46,19 @@ async def run_member(
     cluster: InProcessCluster,
     region: str,
     number: int,
+    settings: Mapping[str, int] = MappingProxyType({}),
+    *,
     task_status: trio.TaskStatus[Member] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     host = f"{region}-relay-{number}"
     async with cluster.store.open_session() as metadata:
         async with open_relay(
-            RelayConfig(region=region, listen=Address(host, PORT), relay_id=host),
+            RelayConfig(
+                region=region,
+                listen=Address(host, PORT),
+                relay_id=host,
+                **settings,  # type: ignore[arg-type]
+            ),
             metadata=metadata,
             transport=cluster.network.transport(host),
             cluster="default",
