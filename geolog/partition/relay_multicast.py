@@ -27,7 +27,7 @@ from geolog.wire.multicast import (
     MulticastLog,
     encode_multicast,
 )
-from topology.errors import GeologError
+from topology.errors import DamagedBytesError, GeologError
 
 _log = logging.getLogger(__name__)
 
@@ -191,10 +191,9 @@ class RelayMulticast:
                     await socket.send(b"".join(_encoded(taken, known)))
 
     async def _watch(self, socket: MessageSocket) -> None:
-        """Notice that the relay has left: it says nothing, or why it refuses us."""
-        while True:
-            said = await socket.receive()
-            _log.warning("multicast to %s: it says %.200r", socket, said)
+        """Notice that the relay has left, which is an error: a relay says nothing."""
+        said = await socket.receive()
+        raise DamagedBytesError(f"a relay answered a multicast, with {len(said)} bytes")
 
 
 def _encoded(taken: list[_Acknowledged], known: dict[PartitionName, int]) -> list[bytes]:

@@ -33,7 +33,7 @@ from geolog.transport.tls import HANDSHAKE_S, TlsIdentity, TlsTransport, accepte
 from geolog.transport.websocket import WebSockets
 from geolog.wire.multicast import MULTICAST_PATH, SUBPROTOCOL_MULTICAST
 from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT, encode_report
-from geolog.wire.session.codes import Code
+from geolog.wire.session.codes import Code, close_code
 from relay.bridge.bridge_ends import BridgeConfig, BridgeEnds, refuse
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
 from relay.bridge.multicast_inlet import MulticastInlet
@@ -190,8 +190,11 @@ class Relay:
                     await socket.receive()
             return
         feeds = self._feeds
-        if target == MULTICAST_PATH and feeds is not None:
-            await MulticastInlet(feeds).serve(socket)
+        if target == MULTICAST_PATH:
+            if feeds is not None:
+                await MulticastInlet(feeds).serve(socket)
+            else:  # An owner may know of it earlier than it knows of its own place.
+                await socket.close(close_code(Code.UNAVAILABLE), self._why_not())
             return
         if target == BRIDGE_PATH and self._seams.identity is not None and not is_tls:
             await refuse(

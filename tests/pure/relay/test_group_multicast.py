@@ -2,16 +2,21 @@
 
 import random
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 import geolog
 from geolog.protocol.relay_report import LinkState
+from geolog.transport.message_socket import SocketClosedError
+from geolog.transport.seam import Address
+from geolog.transport.websocket import WebSockets
+from geolog.wire.multicast import MULTICAST_PATH, SUBPROTOCOL_MULTICAST
 from relay.bridge.home_feed import HomeFeed
 from relay.server.relay import Relay
 from sim.in_process import open_in_process_cluster
 from tests.pure.relay.test_bridges import wait_equal
-from tests.pure.relay.test_relay_groups import open_groups
+from tests.pure.relay.test_relay_groups import PORT, open_groups
 from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, create
 
 
@@ -88,3 +93,25 @@ async def test_a_takeover_under_load_reads_nothing_from_the_log_again(
         assert (bridge.fetched_count, bridge.alarms) == (0, [])
         assert feed_of(second.relay).failure is None
         assert events[-1:] == ["live"]
+
+
+async def test_a_member_that_keeps_no_records_closes_a_multicast_with_the_reason(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_groups(cluster, count=3) as groups,
+    ):
+        await create(log)
+        await trio.sleep(3)
+        assert groups[HOME][2].relay.feeds is None
+        messages = WebSockets(cluster.network.transport("owner"))
+        async with messages.open(
+            Address(f"{HOME}-relay-2", PORT),
+            MULTICAST_PATH,
+            subprotocols=(SUBPROTOCOL_MULTICAST,),
+            message_bytes_max=1 << 10,
+        ) as socket:
+            with pytest.raises(SocketClosedError, match=r"4503: .* is waiting in .*; its"):
+                await socket.receive()
