@@ -63,7 +63,8 @@ class RelayedStreamReport:
     is_covered: bool = False
     """Whether the buffer has all that the target lacks."""
     replayed_count: int | None = None
-    """Entries that this coordinator sent because the target had missed them."""
+    """Entries that this coordinator sent because the target had missed them, and that may have
+    been sent before: after a leave in good order there are none."""
     standby_buffered_records: int | None = None
     """Records in the standby's buffer; None if it did not answer."""
     standby_is_covered: bool | None = None
@@ -116,6 +117,8 @@ class RelayReport:
     standby: str | None
     relay_epoch: int
     streams: tuple[RelayedStreamReport, ...]
+    is_resting: bool = False
+    """Whether it leaves: all that it sent is durable, and it sends nothing more."""
     is_of_buffers: bool = False
     """Whether a member tells this that does not coordinate: of its buffers alone."""
     events: tuple[RelayEvent, ...] = ()

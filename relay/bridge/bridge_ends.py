@@ -33,7 +33,7 @@ from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import BridgeHello, BridgeRefused
 from relay.protocol.outgoing_link import LinkBounds
 from relay.wire.bridge import MESSAGE_BYTES_MAX, SUBPROTOCOL_BRIDGE, encode_bridge
-from topology.errors import GeologError
+from topology.errors import DamagedBytesError, GeologError
 
 _log = logging.getLogger(__name__)
 
@@ -186,7 +186,9 @@ class BridgeEnds:
     def _note(self, bridge: object, errors: ExceptionGroup[GeologError]) -> BridgeRefused:
         error = _first_of(errors)
         self._remember(f"{bridge} ended: {error}")
-        return BridgeRefused(error.code, str(error))
+        # The other side sent damaged bytes: this relay has no fault.
+        is_damaged = isinstance(error, DamagedBytesError)
+        return BridgeRefused(Code.BAD_MESSAGE if is_damaged else error.code, str(error))
 
     def _note_bug(self, bridge: object, errors: ExceptionGroup[Exception]) -> None:
         self.bugs_count += 1

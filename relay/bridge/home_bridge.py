@@ -5,7 +5,7 @@ target says; one sends, from `OutgoingLink`, which decides what is next. Channel
 from the feed of their partition, which all bridges share. A channel that is further behind than
 the feed's buffer reads the log by itself, and waits while it is far ahead of what was sent.
 
-Rules: PROTOCOL B3 and B8 to B10.
+Rules: PROTOCOL B3, B8 to B10, and G4.
 """
 
 import logging
@@ -41,6 +41,7 @@ from relay.protocol.bridge_messages import (
     WindowTold,
 )
 from relay.protocol.outgoing import (
+    AllSent,
     ChannelState,
     FetchAfter,
     OutgoingChannel,
@@ -108,7 +109,7 @@ class ChannelProgress:
     sent_count: int
     """Entries sent on this bridge."""
     replayed_count: int
-    """Those of them that the target had missed before."""
+    """Those of them that the target had missed, and that may have been sent before."""
     position: Watermark | None
     """The last entry sent, or what the target had."""
     durable: Watermark | None
@@ -153,6 +154,7 @@ class HomeBridge:
         self._channel_last = 0
         self._outgoing: list[FromHome] = []
         self._awake = trio.Event()
+        self._answered = trio.Event()
         self._nursery: trio.Nursery
         self.fetched_count = 0
         """Entries read from the log because the buffer did not have them."""
@@ -216,12 +218,15 @@ class HomeBridge:
         self._link.on_window(hello.window_bytes)
         return True
 
-    async def leave(self) -> None:
-        """Say that this side leaves in good order, and close; the target asks the successor.
+    async def rest(self) -> None:
+        """Send no further entries, and wait until those that were sent are durable."""
+        self._link.rest()
+        while self._link.unanswered_bytes:
+            self._answered = trio.Event()
+            await self._answered.wait()
 
-        Nobody waits for the answers to entries under way: the successor asks for the watermark
-        in any case.
-        """
+    async def leave(self) -> None:
+        """Say that this side leaves in good order, and close; the target asks the successor."""
         with suppress(SocketClosedError):
             await self._socket.send(encode_bridge(BridgeLeaving()))
             await self._socket.close(CLOSE_NORMAL, "the coordinator leaves")
@@ -275,8 +280,12 @@ class HomeBridge:
         self._channel_last += 1
         number = self._channel_last
         channel = _HomeChannel(
-            number, feed, OutgoingChannel(feed.buffer), opened_s=trio.current_time()
+            number,
+            feed,
+            OutgoingChannel(feed.buffer, handed=feed.standing(self._target).handed),
+            opened_s=trio.current_time(),
         )
+        feed.standing(self._target).handed = None
         channel.on_buffered = partial(self._on_buffered, channel)
         feed.listeners.append(channel.on_buffered)
         self._channels[number] = channel
@@ -312,7 +321,11 @@ class HomeBridge:
     def _drop(self, channel: _HomeChannel) -> None:
         if self._channels.pop(channel.number, None) is not None:
             channel.feed.listeners.remove(channel.on_buffered)
+            if channel.told_s is not None:
+                handed = AllSent(channel.core.position)
+                channel.feed.standing(self._target).handed = handed
         self._link.end(channel.number)
+        self._answered.set()
         if channel.fetching is not None:
             channel.fetching.cancel(reason="the channel is over")
 
@@ -445,6 +458,7 @@ class HomeBridge:
                         if channel.core.durable == watermark:
                             channel.feed.on_durable(self._target, watermark)
                         self._awake.set()
+                        self._answered.set()
                 case WindowTold(window_bytes):
                     self._link.on_window(window_bytes)
                     self._awake.set()
@@ -456,7 +470,10 @@ class HomeBridge:
                         self._drop(channel)
                 case BridgeHeartbeat():
                     pass
-                case BridgeLeaving() | BridgeRefused():
+                case BridgeLeaving():  # It closes once all that it was sent is durable.
+                    self._link.rest()
+                    self._tell(BridgeLeaving())
+                case BridgeRefused():
                     raise SocketClosedError(CLOSE_NORMAL, "the target leaves")
                 case BridgeHello():
                     raise DamagedBytesError("a second hello on a bridge")

@@ -27,6 +27,7 @@ from geolog.wire.entry import EncodedEntry
 from relay.bridge.home_log import HomeLog, last_place, open_home_log, open_home_log_at
 from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.multicast_placing import MulticastPlacing, Offered
+from relay.protocol.outgoing import AllSent
 from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer, Taken
 from relay.protocol.tail_history import TailHistory, TailLag
 from topology.errors import GeologError, NoSuchStreamError, TrimmedError
@@ -60,6 +61,9 @@ class TargetStanding:
     """Whether `durable` was told at all; a mirror without entries has None, too."""
     alarm: str | None = None
     """Why its channel was last stopped; None once it has gone on."""
+    handed: AllSent | None = None
+    """All that was sent by this member, or by a coordinator that left in good order; None if
+    another one may have sent more."""
 
 
 @attrs.define(eq=False)
@@ -117,6 +121,8 @@ class HomeFeed:
         if standing.is_told and watermark != standing.durable:
             standing.alarm = None  # It goes on.
         standing.durable, standing.is_told = watermark, True
+        if standing.handed is not None and standing.handed.position != watermark:
+            standing.handed = None  # It is sent more.
         marks = [
             found.durable
             for one in self.record.relay_to

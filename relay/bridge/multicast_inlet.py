@@ -19,7 +19,7 @@ from geolog.wire.multicast import (
     MulticastMessage,
     decode_multicast,
 )
-from geolog.wire.session.codes import close_code
+from geolog.wire.session.codes import Code, close_code
 from relay.bridge.home_feed import HomeFeed, HomeFeeds
 from topology.errors import DamagedBytesError, GeologError, NotPermittedError
 
@@ -65,7 +65,9 @@ class MulticastInlet:
             _log.warning("multicast of %s: closed (%s)", sender.hello, error)
             self.failures.append(str(error))
             del self.failures[:-16]
-            await socket.close(close_code(error.code), str(error))
+            is_damaged = isinstance(error, DamagedBytesError)
+            code = Code.BAD_MESSAGE if is_damaged else error.code
+            await socket.close(close_code(code), str(error))
 
     def _take(self, sender: _Sender, message: MulticastMessage) -> HomeFeed | None:
         if isinstance(message, MulticastHello):

@@ -5,7 +5,7 @@ state shown changes, and each change is an event. Everyone who opens the path `/
 sent a report at once, and another every second; a listener that does not read is waited for by
 its own task alone.
 
-Rules: PROTOCOL T2 and T3.
+Rules: PROTOCOL T2, T3 and G4.
 """
 
 from collections import deque
@@ -61,6 +61,11 @@ class RelayReports:
         self._watched: dict[_Way, _Watched] = {}
         self._events: deque[RelayEvent] = deque(maxlen=_EVENTS_MAX)
         self._events_count = 0
+        self._is_resting = False
+        self._due = trio.Event()
+        self._untold: set[object] = set()
+        """Listeners that have not been told that the bridges rest."""
+        self._all_told = trio.Event()
 
     def __repr__(self) -> str:
         return f"RelayReports({self._feeds.region}, {len(self._watched)} watched)"
@@ -74,14 +79,36 @@ class RelayReports:
     async def serve(self, socket: MessageSocket) -> None:
         """Send reports until the other side leaves."""
         told_count = 0
+        listener = object()
+        self._untold.add(listener)
         try:
             while True:
+                due, is_resting = self._due, self._is_resting
                 report = self.report(events_after=told_count)
                 told_count = self._events_count
                 await socket.send(encode_report(report))
-                await trio.sleep(REPORT_S)
+                if is_resting:
+                    self._note_told(listener)
+                with trio.move_on_after(REPORT_S):
+                    await due.wait()
         except SocketClosedError:
             pass
+        finally:
+            self._note_told(listener)
+
+    async def rest(self) -> None:
+        """Tell all listeners at once that the bridges send nothing more."""
+        self._is_resting = True
+        due, self._due = self._due, trio.Event()
+        due.set()
+        if self._untold:
+            await self._all_told.wait()
+
+    def _note_told(self, listener: object) -> None:
+        self._untold.discard(listener)
+        if not self._untold:
+            self._all_told.set()
+            self._all_told = trio.Event()
 
     def report(self, *, events_after: int = 0) -> RelayReport:
         """All that is known now, and the events with higher numbers than this."""
@@ -98,6 +125,7 @@ class RelayReports:
                 for target in feed.record.relay_to
             ),
             events=tuple(one for one in self._events if one.number > events_after),
+            is_resting=self._is_resting,
         )
 
     def _in_order(self) -> list[HomeFeed]:

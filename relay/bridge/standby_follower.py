@@ -18,6 +18,7 @@ from geolog.client.relays.relay_links import RelayLinks
 from geolog.protocol.relay_report import RelayedStreamReport, RelayReport
 from geolog.protocol.watermark import Watermark
 from relay.bridge.home_feed import HomeFeed, HomeFeeds, TargetStanding
+from relay.protocol.outgoing import AllSent
 from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
@@ -61,6 +62,8 @@ class StandbyFollower:
             for one in told:
                 if _is_news(feed.standing(one.target), one.durable):
                     feed.on_durable(one.target, one.durable)
+                if report.is_resting:
+                    feed.standing(one.target).handed = AllSent(one.durable)
             self._fill(feed, told)
         return True
 

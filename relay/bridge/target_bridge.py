@@ -3,9 +3,10 @@
 Each channel has a task that feeds its mirror: it gets the mirror from the keeper, answers the
 home's question, and then only waits; entries go into the mirror as they come.
 
-Rules: PROTOCOL B3 and B4.
+Rules: PROTOCOL B3, B4 and G4.
 """
 
+from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
@@ -87,6 +88,8 @@ class TargetBridge:
         self._channels: dict[int, _TargetChannel] = {}
         self._outgoing: list[bytes] = []
         self._awake = trio.Event()
+        self._is_leaving = False
+        self._home_rests = trio.Event()
         self.relay_epoch = 0
         """The home's, once its welcome was accepted."""
         self.tails: dict[int, int] = {}
@@ -94,6 +97,11 @@ class TargetBridge:
 
     def __repr__(self) -> str:
         return f"TargetBridge({self._hello.region}<-{self._home}, {len(self._channels)} open)"
+
+    @property
+    def mirrors(self) -> list[MirrorWriter]:
+        """Those that it feeds now."""
+        return [one.mirror for one in self._channels.values() if one.mirror is not None]
 
     async def run(self, gate: BridgeGate) -> None:
         """Serve until the bridge ends. ConnectionFailedError if the home refuses."""
@@ -110,10 +118,23 @@ class TargetBridge:
             await self._socket.close(close_code(fault.code), fault.error)
             raise ConnectionFailedError(f"left the bridge to {self._home}: {fault.error}")
         self.relay_epoch = welcome.relay_epoch
-        async with open_background() as nursery:
-            nursery.start_soon(self._send_all)
-            while True:
-                await self._hear(nursery)
+        try:
+            async with open_background() as nursery:
+                nursery.start_soon(self._send_all)
+                while True:
+                    await self._hear(nursery)
+        finally:
+            self._home_rests.set()
+
+    async def rest(self) -> None:
+        """Have the home send nothing more, and wait until all that it sent is durable."""
+        self._is_leaving = True
+        self._outgoing.append(encode_bridge(BridgeLeaving()))
+        self._awake.set()
+        await self._home_rests.wait()
+        for mirror in self.mirrors:
+            with suppress(GeologError):
+                await mirror.wait_durable()
 
     async def _send_all(self) -> None:
         while True:
@@ -152,6 +173,8 @@ class TargetBridge:
                     ended.owning.cancel(reason="the home has ended the channel")
             case BridgeHeartbeat(_, tails):
                 self.tails = {tail.channel: tail.sequence_next for tail in tails}
+            case BridgeLeaving() if self._is_leaving:
+                self._home_rests.set()
             case BridgeLeaving() | BridgeRefused():
                 raise SocketClosedError(CLOSE_NORMAL, "the home leaves")
             case BridgeWelcome():

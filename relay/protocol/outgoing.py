@@ -52,6 +52,13 @@ class StopChannel:
     error: str
 
 
+@attrs.frozen
+class AllSent:
+    """Another relay left in good order: it sent everything up to here, and nothing more."""
+
+    position: Watermark | None
+
+
 OutgoingEffect = FetchAfter | StopFetching | StopChannel
 
 _CONFLICT = 409
@@ -78,8 +85,10 @@ class _Unanswered:
 class OutgoingChannel:
     """One partition to one target; `next_entry` and `on_sent` take entries from it."""
 
-    def __init__(self, buffer: StandbyBuffer) -> None:
+    def __init__(self, buffer: StandbyBuffer, *, handed: AllSent | None = None) -> None:
+        """handed: all that the relay before this one has sent; None if that is not known."""
         self._buffer = buffer
+        self._handed = handed
         self._state = ChannelState.ASKING
         self._position: Watermark | None = None
         self._durable: Watermark | None = None
@@ -92,7 +101,7 @@ class OutgoingChannel:
         self.unanswered_bytes = 0
         self.sent_count = 0
         self.replayed_count = 0
-        """Entries sent before the channel was live."""
+        """Entries sent before the channel was live, and perhaps before by another relay."""
 
     def __repr__(self) -> str:
         return f"OutgoingChannel({self._state.value}, at {self._position})"
@@ -191,7 +200,7 @@ class OutgoingChannel:
         )
         self.unanswered_bytes += entry.length_bytes
         self.sent_count += 1
-        if self._state is ChannelState.REPLAYING:
+        if self._state is ChannelState.REPLAYING and not self._is_new(entry):
             self.replayed_count += 1
         return self._supply()
 
@@ -212,6 +221,12 @@ class OutgoingChannel:
         """The target has given the channel up."""
         self._why_stopped = StopChannel(code, error)
         self._leave()
+
+    def _is_new(self, entry: RelayedEntry) -> bool:
+        """Whether no other relay has sent the entry before."""
+        if self._handed is None:
+            return False
+        return self._handed.position is None or entry.watermark > self._handed.position
 
     def _supply(self) -> list[OutgoingEffect]:
         """Say where the next entries come from, if that has changed."""

@@ -9,7 +9,7 @@ bandwidth is a bucket of bytes that fills with time.
 A link on which the target owes an answer, and that made no progress for a while, is stuck: it
 is closed and dialled again. A connection may look alive and deliver nothing.
 
-Rules: PROTOCOL B7, B8 and B9.
+Rules: PROTOCOL B7 to B9, and G4.
 """
 
 from collections import deque
@@ -68,6 +68,7 @@ class OutgoingLink:
         self._unanswered_bytes = 0
         self._asking_count = 0
         self._progress_s = now_s
+        self._is_resting = False
 
     def __repr__(self) -> str:
         return (
@@ -137,6 +138,10 @@ class OutgoingLink:
         self._unanswered_bytes -= before_bytes - channel.unanswered_bytes
         return effects
 
+    def rest(self) -> None:
+        """Give out no further entries: another relay will send them."""
+        self._is_resting = True
+
     def on_ready(self, number: int) -> None:
         """The channel may have something to send."""
         channel = self._channels.get(number)
@@ -148,7 +153,7 @@ class OutgoingLink:
 
     def take(self, *, now_s: float) -> tuple[SendEntry, list[OutgoingEffect]] | None:
         """The next entry to send, and what follows; None if there is none, or no room."""
-        while self._ready and self._has_room(now_s):
+        while self._ready and not self._is_resting and self._has_room(now_s):
             number = (self._ready_live or self._ready_late).popleft()
             self._ready.remove(number)
             channel = self._channels.get(number)

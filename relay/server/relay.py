@@ -66,6 +66,9 @@ _CONNECTIONS_MAX = 1000
 _CLAIM_SEEN_S = 0.5
 """How long a bridge waits for this relay to notice that it coordinates."""
 
+_RESTED_S = 0.5
+"""How long such a coordinator waits for answers to what it has sent; a target may be away."""
+
 _SUCCEEDED_S = 2.0
 """How long a coordinator that leaves waits for its successor."""
 
@@ -91,6 +94,7 @@ class Relay:
         self._has_begun = trio.Event()
         self._feeds: HomeFeeds | None = None
         self._feeding = trio.CancelScope()
+        self._dialling = trio.CancelScope()
         self._served: dict[trio.CancelScope, None] = {}  # In an order that a run can repeat.
         self._nursery: trio.Nursery | None = None
         self._failure_last = ""
@@ -140,7 +144,18 @@ class Relay:
                 self._nursery.start_soon(self._serve, stream, release)
 
     async def leave(self) -> None:
-        """Let another member coordinate, then close the bridges."""
+        """Let another member coordinate, then close the bridges.
+
+        Before that all that was sent, in both directions, becomes durable: nothing is sent
+        again. Mirrors are closed meanwhile, and taken over by the other one in any case.
+        """
+        if self.ends is not None:
+            rests = [one.rest for one in self.ends.served]
+            rests += [one.rest for one in self.ends.dialled.values()]
+            with trio.move_on_after(_RESTED_S):
+                await all_of(rests)
+                await self.ends.reports.rest()
+            self._dialling.cancel(reason="this relay leaves")
         with trio.move_on_after(_SUCCEEDED_S), suppress(GeologError):
             await self.group.leave()
         if self.ends is not None:
@@ -300,11 +315,15 @@ class Relay:
                 await nursery.start(ends.run)
                 self.ends = ends
                 self._has_begun.set()
-                nursery.start_soon(dial_homes, ends, self._groups)
+                nursery.start_soon(self._dial_homes, ends)
         finally:
             self.ends, self._has_begun = None, trio.Event()
             for scope in self._served:
                 scope.cancel(reason="this relay coordinates no more")
+
+    async def _dial_homes(self, ends: BridgeEnds) -> None:
+        with trio.CancelScope() as self._dialling:
+            await dial_homes(ends, self._groups)
 
     def _standby(self) -> str | None:
         standby = None if self.group.seen is None else self.group.seen.standby

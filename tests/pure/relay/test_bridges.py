@@ -318,8 +318,9 @@ async def test_strangers_are_refused_with_the_reason(autojump_clock: MockClock) 
             cluster, encode_bridge(hello)
         )
         assert "409 both sides say" in await answer_to(cluster, encode_bridge(same))
+        assert "400 " in await answer_to(cluster, b"GLF")
         assert "is cut within its header" in await answer_to(cluster, b"GLF")
-        assert "a text on a bridge" in await answer_to(cluster, "hello")
+        assert "400 a text on a bridge" in await answer_to(cluster, "hello")
         failures = "\n".join(home.failures)
 
     assert "refused a bridge of eu-west: this relay is of cluster" in failures

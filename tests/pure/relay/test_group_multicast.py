@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.partition.mirror_writer import MirrorWriter
 from geolog.protocol.relay_report import LinkState
 from geolog.transport.message_socket import SocketClosedError
 from geolog.transport.seam import Address
@@ -17,7 +18,7 @@ from relay.server.relay import Relay
 from sim.in_process import open_in_process_cluster
 from tests.pure.relay.test_bridges import wait_equal
 from tests.pure.relay.test_relay_groups import PORT, open_groups
-from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, create
+from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, create
 
 
 def feed_of(relay: Relay) -> HomeFeed:
@@ -25,6 +26,11 @@ def feed_of(relay: Relay) -> HomeFeed:
     assert feeds is not None
     [feed] = feeds.by_name.values()
     return feed
+
+
+def mirrors_of(relay: Relay) -> list[MirrorWriter]:
+    assert relay.ends is not None
+    return [one for bridge in relay.ends.dialled.values() for one in bridge.mirrors]
 
 
 async def append_for(log: geolog.Log, seconds: float) -> int:
@@ -93,6 +99,41 @@ async def test_a_takeover_under_load_reads_nothing_from_the_log_again(
         assert (bridge.fetched_count, bridge.alarms) == (0, [])
         assert feed_of(second.relay).failure is None
         assert events[-1:] == ["live"]
+
+
+@pytest.mark.parametrize("region", [HOME, TARGET])
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "cut off"])
+async def test_nothing_is_sent_again_after_a_coordinator_leaves(
+    autojump_clock: MockClock, region: str, *, leaves: bool
+) -> None:
+    """One that is cut off cannot say how far it came, and does not take what was sent."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_groups(cluster) as groups,
+        trio.open_nursery() as nursery,
+    ):
+        await create(log)
+        await trio.sleep(3)
+        nursery.start_soon(append_for, log, 12)
+        await trio.sleep(4)
+        if leaves:
+            await groups[region][0].leave()
+        else:
+            cluster.network.darken(groups[region][0].host)
+        await trio.sleep(12)
+        await wait_equal(log)
+        home = groups[HOME][1 if region == HOME else 0].relay
+        target = groups[TARGET][1 if region == TARGET else 0].relay
+        assert home.ends is not None
+        [bridge] = home.ends.served
+        [way] = bridge.progress()
+        [mirror] = mirrors_of(target)
+
+        assert way.sent_count > 20
+        assert (way.replayed_count == 0) == leaves
+        assert mirror.statistics().repeats_count == 0
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_member_that_keeps_no_records_closes_a_multicast_with_the_reason(

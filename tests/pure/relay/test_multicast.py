@@ -162,7 +162,7 @@ async def test_strangers_are_refused_with_the_reason(autojump_clock: MockClock) 
         assert "'default' in 'ap-south'" in await refusal(cluster, elsewhere)
         assert "begins with MulticastLog" in await refusal(cluster, named)
         assert "which was not named" in await refusal(cluster, hello, whole)
-        assert "a text in a multicast" in await refusal(cluster, "hello")
+        assert "4400 a text in a multicast" in await refusal(cluster, "hello")
         assert "cut within a header" in await refusal(cluster, b"abc")
         assert "4" in await refusal(cluster, hello + named + damaged)
         assert len(home.inlet.failures) == 7
