@@ -156,6 +156,8 @@ class HomeBridge:
         self._awake = trio.Event()
         self._answered = trio.Event()
         self._nursery: trio.Nursery
+        self._is_over = False
+        """Whether the nursery takes no more tasks, or soon will not."""
         self.fetched_count = 0
         """Entries read from the log because the buffer did not have them."""
         self.refusal = ""
@@ -191,8 +193,11 @@ class HomeBridge:
                     nursery.start_soon(self._look)
                     nursery.start_soon(self._send_all)
                     nursery.start_soon(self._beat)
-                    while True:
-                        await self._hear()
+                    try:
+                        while True:
+                            await self._hear()
+                    finally:
+                        self._is_over = True
             raise FencedError(f"{self._target} has opened a newer bridge")
         finally:
             for channel in list(self._channels.values()):
@@ -357,6 +362,8 @@ class HomeBridge:
             match effect:
                 case StopChannel(code, error):
                     self._stop(channel, code, error)
+                case FetchAfter() if self._is_over:
+                    pass  # The buffer has moved after the bridge ended: nothing more is sent.
                 case FetchAfter():
                     channel.fetching = trio.CancelScope()
                     self._nursery.start_soon(self._fetch, channel, channel.fetching, effect)

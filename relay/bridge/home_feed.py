@@ -199,6 +199,8 @@ class HomeFeed:
         async with open_background() as nursery:
             nursery.start_soon(self._ask_when_idle)
             while entries := await log.next_entries():
+                if self._following.cancel_called:
+                    return  # The buffer began elsewhere while this reader had its answer.
                 self.failure = None
                 self._is_asked = False
                 for entry in entries:

@@ -5,9 +5,10 @@ memory. Coordinators die without a word.
 """
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import attrs
 import trio
 from trio.testing import MockClock
 
@@ -457,3 +458,45 @@ async def test_a_channel_of_another_life_of_the_stream_is_ended_with_the_reason(
     assert (ended.channel, ended.code) == (1, 404)
     assert "of life 'of-old' is not relayed from us-east" in ended.error
     assert rows == []
+
+
+@attrs.define(eq=False)
+class LastTaskWatch(trio.abc.Instrument):
+    """Acts when the last task of a bridge has ended, before the bridge knows."""
+
+    act: Callable[[], None]
+    left_count: int
+    """Tasks that have not ended."""
+    bugs: list[Exception] = attrs.field(factory=list)
+
+    def task_exited(self, task: trio.lowlevel.Task) -> None:
+        if "HomeBridge." not in task.name:
+            return
+        self.left_count -= 1
+        if self.left_count == 0:
+            try:
+                self.act()
+            except Exception as error:  # noqa: BLE001 - trio would only log it.
+                self.bugs.append(error)
+
+
+async def test_a_buffer_that_moves_while_a_bridge_ends_harms_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+    ):
+        await create(log)
+        async with open_target(cluster), log.open_writer(STREAM) as writer:
+            await append_each(writer, [b"one", b"two"])
+            await wait_equal(log)
+            assert home.feeds is not None
+            [feed] = home.feeds.by_name.values()
+            watch = LastTaskWatch(act=lambda: feed.fill_from(None), left_count=3)
+            trio.lowlevel.add_instrument(watch)
+        await trio.sleep(5)
+        trio.lowlevel.remove_instrument(watch)
+
+    assert (watch.left_count, watch.bugs) == (0, [])

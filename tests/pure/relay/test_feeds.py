@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -18,6 +19,8 @@ from geolog.wire.relay_report import (
     encode_report,
 )
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
+from relay.bridge.home_log import HomeLog
+from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.standby_buffer import BufferBounds
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.relay.test_bridges import (
@@ -213,6 +216,38 @@ async def test_all_buffers_together_stay_below_their_bound(autojump_clock: MockC
 
     assert feeds.buffered_bytes == sum(one.bytes_count for one in found)
     assert 100_000 < feeds.buffered_bytes <= 200_000 + 2 * 30_000
+
+
+async def test_entries_that_were_read_before_a_buffer_began_further_back_are_read_again(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_entries = HomeLog.next_entries
+    filled: list[str] = []
+
+    async def next_before_the_fill(self: HomeLog) -> list[RelayedEntry]:
+        """Let the buffer begin elsewhere when the reader has its answer, but not its turn."""
+        entries = await next_entries(self)
+        if len(feed.buffer) >= 2 and not filled:
+            feed.fill_from(None)
+            filled.append("further back")
+        return entries
+
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_feeds(cluster) as feeds,
+    ):
+        await create(log)
+        await wait_begun(feeds)
+        [feed] = feeds.by_name.values()
+        monkeypatch.setattr(HomeLog, "next_entries", next_before_the_fill)
+        for number in range(6):
+            await append(log, b"%d" % number)
+        await trio.sleep(5)
+
+    assert filled == ["further back"]
+    assert feed.buffer.begin is None
+    assert feed.tail_sequence == 6
 
 
 async def test_a_stream_that_ends_to_be_relayed_leaves_nothing(
