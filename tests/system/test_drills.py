@@ -66,3 +66,14 @@ def test_an_option_of_another_drill_is_refused() -> None:
 
     assert done.returncode == 2
     assert b"--kills applies to kill-random, not to kill-all" in done.stderr
+
+
+def test_a_fault_of_another_drill_is_refused_and_the_right_ones_are_named() -> None:
+    done = geolog("drill", "run", "relay-kill", "--fault", "flapping")
+    twice = geolog("drill", "run", "proxy-kill", "--fault", "kill", "--fault", "drain")
+
+    assert (done.returncode, twice.returncode) == (2, 2)
+    assert b"--fault flapping is not a fault of relay-kill: give kill, drain, pause" in (
+        done.stderr
+    )
+    assert b"proxy-kill causes one kind of fault" in twice.stderr

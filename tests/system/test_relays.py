@@ -27,7 +27,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
     """Run three regions with two nodes and two relays each, and a stream that all mirror."""
     directory = tmp_path_factory.mktemp("demo")
     small = ("--regions", "a,b,c", "--nodes-per-region", "2", "--relays-per-region", "2")
-    with running_demo(directory, *small) as running:
+    links = directory / "near.toml"
+    links.write_text('[[link]]\nbetween = ["all", "all"]\nrtt = "2ms"\n')
+    with running_demo(directory, *small, "--wan", str(links)) as running:
         quorums = ("--ensemble", "2", "--write-quorum", "2", "--ack-quorum", "2")
         running.json(
             *("stream", "create", STREAM, "--mode", "regional", "--home", HOME),
@@ -136,6 +138,29 @@ def test_a_drill_on_relays_loses_and_repeats_nothing(demo: DemoProcess, fault: s
     assert (counts["faults"], counts["lost"], counts["repeated"]) == (1, 0, 0)
     assert counts["acknowledged"] > 0
     assert min(outage["detection_s"], outage["pause_s_max"]) > 0
+
+
+def test_whatever_breaks_relays_and_links_every_region_has_the_records_once_and_in_order(
+    demo: DemoProcess,
+) -> None:
+    place = ("--on-demo", "--data-dir", str(demo.directory), "--outage", "1s")
+    faults = ("both-ends", "cut-one-way", "made-again")
+    chosen = [word for fault in faults for word in ("--fault", fault)]
+
+    verdict = demo.json("drill", "run", "relay-matrix", *place, *chosen)
+
+    assert isinstance(verdict, dict)
+    counts = verdict["counts"]
+    assert (verdict["problems"], counts.pop("faults")) == ([], len(faults))
+    assert counts.pop("acknowledged") > 100
+    assert set(counts.values()) == {0}
+    assert {name.rpartition("_")[0] for name in counts} == {
+        "lost",
+        "repeated",
+        "out_of_order",
+        "gaps",
+        "unequal_or_foreign",
+    }
 
 
 def test_the_ready_file_names_the_relays_of_each_region(demo: DemoProcess) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -11,11 +12,12 @@ from click.core import ParameterSource
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
+from geolog.cli.settings.quantities import parse_seconds
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
 from sim.processes.cluster.local import LocalCluster, open_cluster
 from sim.processes.cluster.place import check_space, fresh_directory, started_last
-from sim.processes.cluster.plan import ClusterShape, ServerKind, draw_plan
+from sim.processes.cluster.plan import REGIONS_DEFAULT, ClusterShape, ServerKind, draw_plan
 from sim.processes.cluster.ports import held_ports
 from sim.processes.drills.drilled_cluster import DemoCluster, DrilledCluster, OwnCluster
 from sim.processes.drills.kill_all import KillAllOptions, kill_all
@@ -24,17 +26,21 @@ from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from sim.processes.drills.proxy_kill import ProxyFault, ProxyKillOptions, proxy_kill
 from sim.processes.drills.region_loss import RegionLossOptions, region_loss
+from sim.processes.drills.relay_faults import RELAY_FAULTS
 from sim.processes.drills.relay_kill import RelayKillOptions, relay_kill
+from sim.processes.drills.relay_matrix import RelayMatrixOptions, relay_matrix
 from sim.processes.drills.report import write_report
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
 from sim.processes.drills.zombie_writer import ZombieOptions, zombie_writer
+from sim.processes.wan.conditions import ALL, LinkChange, Wan
 
 DRILLS = {
     "kill-all": "Kill all processes at once and restart them in random order, many times.",
     "kill-random": "Kill random storage nodes under load and restart them, many times.",
     "proxy-kill": "Kill, drain or stop the proxy that owns a stream, under load, many times.",
     "relay-kill": "Kill, drain or stop coordinators of relays, under load, many times.",
+    "relay-matrix": "Break relays and the links between regions in all ways, under load.",
     "region-loss": "Kill a whole region under load and restart it, several times.",
     "power-loss": "Drop the bytes that a storage node has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
@@ -42,22 +48,34 @@ DRILLS = {
 
 
 _DRILL_OF_OPTION = {
-    "times": ("kill-all", "proxy-kill", "relay-kill", "region-loss"),
+    "times": ("kill-all", "proxy-kill", "relay-kill", "relay-matrix", "region-loss"),
     "kills": ("kill-random",),
     "loops": ("power-loss",),
     "all_nodes": ("power-loss",),
-    "fault": ("proxy-kill", "relay-kill"),
-    "on_demo": ("proxy-kill", "relay-kill", "region-loss"),
+    "fault": ("proxy-kill", "relay-kill", "relay-matrix"),
+    "outage": ("relay-matrix",),
+    "on_demo": ("proxy-kill", "relay-kill", "relay-matrix", "region-loss"),
     "nodes_per_region": (
         "kill-all",
         "kill-random",
         "proxy-kill",
         "relay-kill",
+        "relay-matrix",
         "region-loss",
         "zombie-writer",
     ),
 }
-_TIMES_DEFAULT = {"kill-all": 10, "proxy-kill": 20, "relay-kill": 20, "region-loss": 3}
+_TIMES_DEFAULT = {
+    "kill-all": 10,
+    "proxy-kill": 20,
+    "relay-kill": 20,
+    "relay-matrix": 1,
+    "region-loss": 3,
+}
+_ENDS: tuple[ProxyFault, ...] = ("kill", "drain", "pause")
+_MATRIX_LINK = LinkChange(rtt_s=0.02)
+_MATRIX_BUFFER_ENTRIES = "64"
+"""So few that outages of a second exceed the buffers of relays."""
 _LOOPS_DEFAULT = 500
 _LOOPS_DEFAULT_ALL = 20
 
@@ -71,7 +89,8 @@ class DrillRun:
     kills: int
     loops: int | None
     all_nodes: bool
-    fault: ProxyFault
+    faults: tuple[str, ...]
+    outage_s: float
     on_demo: bool
     seed: int
     nodes_per_region: int
@@ -105,8 +124,9 @@ def list_() -> None:
     "--times",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of faults (kill-all, proxy-kill, relay-kill, region-loss). [default: 10 for"
-    " kill-all, 20 for proxy-kill and relay-kill, 3 for region-loss]",
+    help="Number of faults (kill-all, proxy-kill, relay-kill, region-loss), or of each fault"
+    " (relay-matrix). [default: 10 for kill-all, 20 for proxy-kill and relay-kill, 1 for"
+    " relay-matrix, 3 for region-loss]",
 )
 @click.option(
     "--kills",
@@ -128,17 +148,27 @@ def list_() -> None:
 )
 @click.option(
     "--fault",
-    type=click.Choice(["kill", "drain", "pause"]),
-    default="kill",
+    "faults",
+    type=click.Choice([*_ENDS, *RELAY_FAULTS]),
+    metavar="NAME",
+    multiple=True,
+    help="Fault to cause. proxy-kill, relay-kill: kill the proxy or relay (SIGKILL), drain it"
+    " (SIGTERM), or pause it (SIGSTOP) until another one has taken over. [default: kill]"
+    f" relay-matrix, repeatable: {', '.join(RELAY_FAULTS)}. [default: all]",
+)
+@click.option(
+    "--outage",
+    type=parse_seconds,
+    default="3s",
     show_default=True,
-    help="Fault to cause: kill the proxy or relay (SIGKILL), drain it (SIGTERM), or pause it"
-    " (SIGSTOP) until another one has taken over (proxy-kill, relay-kill).",
+    metavar="TIME",
+    help="How long links are cut and regions are away (relay-matrix).",
 )
 @click.option(
     "--on-demo",
     is_flag=True,
     help="Use a running demo in place of a temporary cluster: the one in --data-dir, or the one"
-    " started last (proxy-kill, relay-kill, region-loss).",
+    " started last (proxy-kill, relay-kill, relay-matrix, region-loss).",
 )
 @click.option(
     "--seed",
@@ -178,7 +208,8 @@ def run(
     kills: int,
     loops: int | None,
     all_nodes: bool,
-    fault: ProxyFault,
+    faults: tuple[str, ...],
+    outage: float,
     on_demo: bool,
     seed: int,
     nodes_per_region: int,
@@ -187,9 +218,9 @@ def run(
 ) -> None:
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
-    DRILL is kill-all, kill-random, proxy-kill, relay-kill, region-loss, power-loss or
-    zombie-writer: "geolog drill ls" describes them. power-loss starts no servers: its nodes
-    run in this process, on real files.
+    DRILL is kill-all, kill-random, proxy-kill, relay-kill, relay-matrix, region-loss,
+    power-loss or zombie-writer: "geolog drill ls" describes them. power-loss starts no
+    servers: its nodes run in this process, on real files.
 
     Exits with 10 if anything acknowledged was lost or changed.
     """
@@ -200,7 +231,8 @@ def run(
         kills=kills,
         loops=loops,
         all_nodes=all_nodes,
-        fault=fault,
+        faults=faults,
+        outage_s=outage,
         on_demo=on_demo,
         seed=seed,
         nodes_per_region=nodes_per_region,
@@ -219,10 +251,19 @@ def run(
 def _check_options(context: click.Context, name: str) -> None:
     """Refuse an option of another drill, which would be ignored."""
     for option, drills in _DRILL_OF_OPTION.items():
-        is_given = context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+        source = "faults" if option == "fault" else option
+        is_given = context.get_parameter_source(source) is ParameterSource.COMMANDLINE
         if is_given and name not in drills:
             flag = "--" + option.replace("_", "-")
             raise click.UsageError(f"{flag} applies to {', '.join(drills)}, not to {name}")
+    known: Sequence[str] = tuple(RELAY_FAULTS) if name == "relay-matrix" else _ENDS
+    for fault in context.params["faults"]:
+        if fault not in known:
+            raise click.UsageError(
+                f"--fault {fault} is not a fault of {name}: give {', '.join(known)}"
+            )
+    if name != "relay-matrix" and len(context.params["faults"]) > 1:
+        raise click.UsageError(f"--fault: {name} causes one kind of fault; give it once")
     is_given = context.get_parameter_source("nodes_per_region") is ParameterSource.COMMANDLINE
     if context.params["on_demo"] and is_given:
         raise click.UsageError(
@@ -232,7 +273,7 @@ def _check_options(context: click.Context, name: str) -> None:
 
 async def _run(drill: DrillRun) -> Verdict:
     if drill.on_demo:
-        kind: ServerKind = "relay" if drill.name == "relay-kill" else "proxy"
+        kind: ServerKind = "relay" if drill.name.startswith("relay-") else "proxy"
         demo = await DemoCluster.find(drill.data_dir or started_last(), kind)
         return await _break_proxies(drill, demo)
     directory = (drill.data_dir or fresh_directory()).absolute()
@@ -259,10 +300,14 @@ async def _lose_power(drill: DrillRun, directory: Path) -> Verdict:
 
 
 async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
+    is_matrix = drill.name == "relay-matrix"
+    wan = Wan.between(REGIONS_DEFAULT).changed(ALL, ALL, _MATRIX_LINK, is_one_way=True)
     shape = ClusterShape(
+        wan=wan if is_matrix else None,
+        relay_options=("--buffer-entries", _MATRIX_BUFFER_ENTRIES) if is_matrix else (),
         nodes_per_region=drill.nodes_per_region,
         proxies_per_region=1 if drill.name in ("proxy-kill", "region-loss") else 0,
-        relays_per_region=2 if drill.name == "relay-kill" else 0,
+        relays_per_region=2 if drill.name.startswith("relay-") else 0,
         # Else all kills within 30 s of the first wait for the end of a session.
         proxy_options=("--early-takeover-pause", "100ms"),
     )
@@ -282,7 +327,7 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
                 ),
                 tell,
             )
-        case "proxy-kill" | "relay-kill" | "region-loss":
+        case "proxy-kill" | "relay-kill" | "relay-matrix" | "region-loss":
             return await _break_proxies(drill, OwnCluster(cluster))
         case "kill-random":
             return await kill_random(
@@ -300,11 +345,20 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
 async def _break_proxies(drill: DrillRun, cluster: DrilledCluster) -> Verdict:
     """Run a drill on a cluster with proxies or relays, which may be a demo."""
     times = drill.times or _TIMES_DEFAULT[drill.name]
+    if drill.name == "relay-matrix":
+        matrix = RelayMatrixOptions(
+            times=times,
+            faults=drill.faults or tuple(RELAY_FAULTS),
+            outage_s=drill.outage_s,
+            seed=drill.seed,
+        )
+        return await relay_matrix(cluster, matrix, tell, drill.timeline)
+    fault = next((one for one in _ENDS if one in drill.faults), _ENDS[0])
     if drill.name == "relay-kill":
-        ends = RelayKillOptions(times=times, fault=drill.fault, seed=drill.seed)
+        ends = RelayKillOptions(times=times, fault=fault, seed=drill.seed)
         return await relay_kill(cluster, ends, tell, drill.timeline)
     if drill.name == "proxy-kill":
-        kill = ProxyKillOptions(times=times, fault=drill.fault, seed=drill.seed)
+        kill = ProxyKillOptions(times=times, fault=fault, seed=drill.seed)
         return await proxy_kill(cluster, kill, tell, drill.timeline)
     loss = RegionLossOptions(times=times, seed=drill.seed)
     return await region_loss(cluster, loss, tell, drill.timeline)

@@ -113,6 +113,8 @@ class ClusterShape:
     """Passed to each storage node. Small journal files free disk space sooner."""
     proxy_options: tuple[str, ...] = ()
     """Passed to each write proxy."""
+    relay_options: tuple[str, ...] = ()
+    """Passed to each relay."""
 
     def __attrs_post_init__(self) -> None:
         if not self.regions or len(set(self.regions)) != len(self.regions):
@@ -198,7 +200,7 @@ def draw_plan(
         _zookeeper(directory, voter, peers_of(voter, voters, passages)) for voter in voters
     ]
     servers += [_storage(directory, *node, [*shape.storage_options, *common]) for node in nodes]
-    servers += [_relay(directory, *each, common) for each in relays]
+    servers += [_relay(directory, *each, [*shape.relay_options, *common]) for each in relays]
     servers += [_proxy(directory, *each, [*shape.proxy_options, *common]) for each in proxies]
     return ClusterPlan(
         cluster=cluster,

@@ -16,6 +16,8 @@ from geolog.client.log import Log
 from sim.processes.cluster.control import ask_control
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.cluster.plan import SETTINGS_NAME, ServerKind
+from sim.processes.wan.conditions import LinkChange
+from sim.processes.wan.control import ask_change
 from topology.errors import NotFoundError
 
 
@@ -75,12 +77,19 @@ class DrilledCluster(Protocol):
         """Start the processes that are down, and wait until they answer."""
         ...
 
+    async def change_link(
+        self, here: str, there: str, change: LinkChange, *, is_one_way: bool = False
+    ) -> None:
+        """Change a link of the emulated WAN. NotFoundError if there is none."""
+        ...
+
 
 class OwnCluster:
     """A cluster that this process has started."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
+        self._directory = cluster.plan.directory
         self.zookeeper = cluster.plan.zookeeper
         self.cluster = cluster.plan.cluster
         self.gateway = cluster.plan.gateway
@@ -109,6 +118,12 @@ class OwnCluster:
     async def start(self, target: str) -> None:
         """As of `DrilledCluster`."""
         await self._cluster.start(target)
+
+    async def change_link(
+        self, here: str, there: str, change: LinkChange, *, is_one_way: bool = False
+    ) -> None:
+        """As of `DrilledCluster`."""
+        await ask_change(self._directory, here, there, change, is_one_way=is_one_way)
 
 
 class DemoCluster:
@@ -167,6 +182,12 @@ class DemoCluster:
     async def start(self, target: str) -> None:
         """As of `DrilledCluster`."""
         await ask_control(self._directory, "restart", target)
+
+    async def change_link(
+        self, here: str, there: str, change: LinkChange, *, is_one_way: bool = False
+    ) -> None:
+        """As of `DrilledCluster`."""
+        await ask_change(self._directory, here, there, change, is_one_way=is_one_way)
 
 
 def connect_in(

@@ -12,7 +12,6 @@ import statistics
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from itertools import pairwise
 
 import attrs
 import trio
@@ -21,20 +20,16 @@ from geolog.background import both, open_background
 from geolog.client.log import Log
 from geolog.metadata.relays import RelayGroups
 from sim.processes.drills.drilled_cluster import DrilledCluster, connect_in
+from sim.processes.drills.mirrored_load import LOOK_AGAIN_S, HomeWriter, MirrorReader
 from sim.processes.drills.proxied_drill import free_name
 from sim.processes.drills.proxied_verdict import percentile
 from sim.processes.drills.proxy_kill import ProxyFault
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict, audit_stream
-from sim.processes.drills.writer_process import Acknowledged
 from topology.errors import UnavailableError
 
 _STREAM = "drill/relay-kill"
-PACE_S = 0.005
-"""Pause of the writer between two records."""
-
 _ANSWER_S_MAX = 90.0
-_LOOK_AGAIN_S = 0.1
 
 
 @attrs.frozen(kw_only=True)
@@ -48,68 +43,6 @@ class RelayKillOptions:
     """Maximum time that all members are up before the next fault."""
 
 
-@attrs.define(eq=False)
-class _Follower:
-    """A reader of one region's mirror, and when records came."""
-
-    region: str
-    values: list[bytes] = attrs.field(factory=list)
-    at_s: list[float] = attrs.field(factory=list)
-    moved: trio.Event = attrs.field(factory=trio.Event)
-
-    async def follow(self, log: Log, stream: str) -> None:
-        while not await self._has_mirror(log, stream):  # noqa: ASYNC110 - another process.
-            await trio.sleep(_LOOK_AGAIN_S)
-        async with log.open_reader(stream, follow=True) as reader:
-            async for record in reader:
-                self.values.append(record.value)
-                self.at_s.append(trio.current_time())
-                moved, self.moved = self.moved, trio.Event()
-                moved.set()
-
-    async def _has_mirror(self, log: Log, stream: str) -> bool:
-        """Whether readers in the region get the mirror; before it has begun, they read afar."""
-        async with log.open_reader(stream) as reader:
-            async for record in reader:
-                return record.origin is not None
-        return False
-
-    async def wait_for(self, value: bytes) -> None:
-        """Wait until this record has come."""
-        while not self.values or int(self.values[-1]) < int(value):
-            await self.moved.wait()
-
-    def pause_s(self, begin_s: float, end_s: float) -> float:
-        """The longest time without a record around this time."""
-        times_s = [*self.at_s, end_s]
-        return max(
-            (
-                after_s - before_s
-                for before_s, after_s in pairwise(times_s)
-                if after_s > begin_s and before_s < end_s
-            ),
-            default=end_s - begin_s,
-        )
-
-
-@attrs.define(eq=False)
-class _Load:
-    """The writer at home: what it sent, and what was acknowledged."""
-
-    appended: list[bytes] = attrs.field(factory=list)
-    acknowledged: list[Acknowledged] = attrs.field(factory=list)
-
-    async def write(self, log: Log, stream: str, timeline: Timeline) -> None:
-        async with log.open_writer(stream, writer_id="drill") as writer:
-            while True:
-                value = b"%d" % len(self.appended)
-                self.appended.append(value)
-                receipt = await writer.append(value)
-                self.acknowledged.append(Acknowledged(value, receipt.dlsn, receipt.sequence))
-                timeline.add_answers(trio.current_time(), log.region or "", 1)
-                await trio.sleep(PACE_S)
-
-
 async def relay_kill(
     cluster: DrilledCluster,
     options: RelayKillOptions,
@@ -119,7 +52,7 @@ async def relay_kill(
     """Run the drill on a running cluster with two relays or more in each region."""
     rng = random.Random(options.seed)
     home, *targets = cluster.regions
-    load, followers = _Load(), [_Follower(region) for region in targets]
+    load, followers = HomeWriter(), [MirrorReader(region) for region in targets]
     rounds: list[dict[str, float]] = []
     async with AsyncExitStack() as stack:
         logs = {
@@ -183,7 +116,7 @@ async def relay_kill(
 
 
 async def _write(
-    scope: trio.CancelScope, load: _Load, log: Log, stream: str, timeline: Timeline
+    scope: trio.CancelScope, load: HomeWriter, log: Log, stream: str, timeline: Timeline
 ) -> None:
     with scope:
         await load.write(log, stream, timeline)
@@ -195,8 +128,8 @@ class _Rounds:
 
     cluster: DrilledCluster
     groups: RelayGroups
-    load: _Load
-    followers: list[_Follower]
+    load: HomeWriter
+    followers: list[MirrorReader]
     timeline: Timeline
     log: Log
     stream: str
@@ -218,7 +151,7 @@ class _Rounds:
 
     async def _wait_moved(self) -> None:
         """Wait until every mirror has a record that is acknowledged from now on."""
-        value = b"%d" % (len(self.load.acknowledged) + 1)
+        value = self.load.next_value()
         for one in self.followers:
             await one.wait_for(value)
 
@@ -264,7 +197,7 @@ class _Rounds:
                 replays_s = [one.replay_s for one in its if one.replay_s is not None]
                 if its and len(questions_s) == len(replays_s) == len(its):
                     break
-                await trio.sleep(_LOOK_AGAIN_S)
+                await trio.sleep(LOOK_AGAIN_S)
             return {
                 "question_s": max(questions_s),
                 "replay_s": max(replays_s),
@@ -286,7 +219,7 @@ class _Rounds:
 
 
 async def _judge(
-    logs: dict[str, Log], stream: str, load: _Load, followers: list[_Follower]
+    logs: dict[str, Log], stream: str, load: HomeWriter, followers: list[MirrorReader]
 ) -> tuple[list[str], dict[str, int]]:
     """Compare every region's records with those acknowledged; problems, and counts."""
     problems: list[str] = []

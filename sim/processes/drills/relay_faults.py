@@ -1,0 +1,204 @@
+"""The faults of the drill `relay-matrix`: ends of relays, and links that fail.
+
+Each is at places and times by chance, and is over when its function returns: the cluster is
+whole again, or on its way. The text that is returned says what was done.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import trio
+
+from sim.processes.drills.relay_stream_faults import grow, make_again, truncate
+from sim.processes.drills.relayed_regions import RelayedRegions
+from sim.processes.wan.conditions import LinkChange
+
+RelayFault = Callable[[RelayedRegions], Awaitable[str]]
+
+OTHERS_PAUSE_S_MAX = 5.0
+"""How long mirrors may stand still that a slow or dead target does not concern."""
+
+_TOGETHER_S = 0.05
+_CUT, _HEALED = LinkChange(is_cut=True), LinkChange(is_cut=False)
+_SLOW_BYTES_PER_S = 4e3
+"""Less than what a writer's records and their headers take."""
+_FLAPS = 8
+
+
+async def kill_coordinator(regions: RelayedRegions) -> str:
+    """SIGKILL of one coordinator, which sends and receives."""
+    region = regions.rng.choice(regions.regions)
+    victim, _ = await regions.members(region)
+    epoch = await regions.epoch(region)
+    regions.note(f"kill {victim}")
+    await regions.cluster.kill(victim)
+    try:
+        await regions.wait_epoch(region, epoch + 1)
+    finally:
+        await regions.cluster.start(victim)
+    return f"killed {victim}"
+
+
+async def kill_group(regions: RelayedRegions) -> str:
+    """SIGKILL of the coordinator and of all that stand by, within 50 ms."""
+    region = regions.rng.choice(regions.regions)
+    coordinator, others = await regions.members(region)
+    victims = [coordinator, *others]
+    regions.rng.shuffle(victims)
+    await _kill_within(regions, victims)
+    return f"killed {' and '.join(victims)}"
+
+
+async def kill_both_ends(regions: RelayedRegions) -> str:
+    """SIGKILL of the coordinators at both ends of a link, within 50 ms."""
+    victims = [(await regions.members(one))[0] for one in regions.any_two()]
+    await _kill_within(regions, victims)
+    return f"killed {' and '.join(victims)}"
+
+
+async def kill_in_replay(regions: RelayedRegions) -> str:
+    """SIGKILL of a coordinator, then of its successor, or of a target, while that replays."""
+    region, other = regions.any_two()
+    first, [second, *_] = await regions.members(region)
+    if regions.rng.random() < 0.5:
+        second, _ = await regions.members(other)
+    epoch = await regions.epoch(region)
+    regions.note(f"kill {first}")
+    try:
+        await regions.cluster.kill(first)
+        await regions.wait_epoch(region, epoch + 1)
+        await trio.sleep(regions.rng.uniform(0, 0.3))
+        regions.note(f"kill {second}")
+        await regions.cluster.kill(second)
+    finally:
+        for one in (first, second):
+            await regions.cluster.start(one)
+    return f"killed {first}, and {second} during the replay"
+
+
+async def freeze(regions: RelayedRegions) -> str:
+    """SIGSTOP of a coordinator, and SIGCONT when another one has taken over."""
+    region = regions.rng.choice(regions.regions)
+    victim, _ = await regions.members(region)
+    epoch = await regions.epoch(region)
+    regions.note(f"stop {victim}")
+    await regions.cluster.pause(victim)
+    try:
+        await regions.wait_epoch(region, epoch + 1)
+        await trio.sleep(regions.rng.uniform(0, 1))
+    finally:
+        await regions.cluster.resume(victim)
+    return f"stopped {victim} until another one coordinated"
+
+
+async def cut(regions: RelayedRegions) -> str:
+    """No byte passes between two regions, either way."""
+    return await _cut(regions, is_one_way=False)
+
+
+async def cut_one_way(regions: RelayedRegions) -> str:
+    """No byte passes from one region to another; back they do."""
+    return await _cut(regions, is_one_way=True)
+
+
+async def flap(regions: RelayedRegions) -> str:
+    """A link that fails and heals many times."""
+    here, there = regions.any_two()
+    regions.note(f"{here}-{there} flaps")
+    try:
+        for _ in range(_FLAPS):
+            await regions.cluster.change_link(here, there, _CUT)
+            await trio.sleep(regions.rng.uniform(0, regions.outage_s / _FLAPS))
+            await regions.cluster.change_link(here, there, _HEALED)
+            await trio.sleep(regions.rng.uniform(0, regions.outage_s / _FLAPS))
+    finally:
+        await regions.cluster.change_link(here, there, _HEALED)
+    return f"cut and healed {here}-{there} {_FLAPS} times"
+
+
+async def slow_down(regions: RelayedRegions) -> str:
+    """A link that takes fewer bytes than are written: small buffers do not last."""
+    here, there = regions.any_two()
+    slow = LinkChange(bandwidth_bytes_per_s=_SLOW_BYTES_PER_S)
+    begin_s = trio.current_time()
+    regions.note(f"{here}-{there} is slow")
+    await regions.cluster.change_link(here, there, slow, is_one_way=True)
+    try:
+        await trio.sleep(regions.outage_s)
+        pause_s = regions.pause_s(begin_s, link=(here, there))
+    finally:
+        well = LinkChange(bandwidth_bytes_per_s=125e6)
+        await regions.cluster.change_link(here, there, well, is_one_way=True)
+    _check_others(regions, f"while {here}-{there} was slow", pause_s)
+    return f"slowed {here}-{there} down; other mirrors paused for {pause_s:.2f} s"
+
+
+async def lose_target(regions: RelayedRegions) -> str:
+    """All relays of a region are away for a while."""
+    region = regions.rng.choice(regions.regions)
+    coordinator, others = await regions.members(region)
+    victims = [coordinator, *others]
+    begin_s = trio.current_time()
+    try:
+        for victim in victims:
+            regions.note(f"kill {victim}")
+            await regions.cluster.kill(victim)
+        await trio.sleep(regions.outage_s)
+        pause_s = regions.pause_s(begin_s, without=[region])
+    finally:
+        for victim in victims:
+            await regions.cluster.start(victim)
+    _check_others(regions, f"while {region} had no relays", pause_s)
+    return f"ended the relays of {region}; other mirrors paused for {pause_s:.2f} s"
+
+
+RELAY_FAULTS: Mapping[str, RelayFault] = {
+    "coordinator": kill_coordinator,
+    "group": kill_group,
+    "both-ends": kill_both_ends,
+    "during-replay": kill_in_replay,
+    "zombie": freeze,
+    "cut": cut,
+    "cut-one-way": cut_one_way,
+    "flapping": flap,
+    "slow-link": slow_down,
+    "dead-target": lose_target,
+    "made-again": make_again,
+    "truncated": truncate,
+    "grown": grow,
+}
+
+
+async def _kill_within(regions: RelayedRegions, victims: list[str]) -> None:
+    """Kill these relays within 50 ms, and start them again."""
+    waits_s = [0.0, *(regions.rng.uniform(0, _TOGETHER_S) for _ in victims[1:])]
+
+    async def kill(victim: str, wait_s: float) -> None:
+        await trio.sleep(wait_s)
+        regions.note(f"kill {victim}")
+        await regions.cluster.kill(victim)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            for victim, wait_s in zip(victims, waits_s, strict=True):
+                nursery.start_soon(kill, victim, wait_s)
+    finally:
+        for victim in victims:
+            await regions.cluster.start(victim)
+
+
+async def _cut(regions: RelayedRegions, *, is_one_way: bool) -> str:
+    here, there = regions.any_two()
+    how = "from" if is_one_way else "between"
+    text = f"cut off {how} {here} {'to' if is_one_way else 'and'} {there}"
+    regions.note(text)
+    await regions.cluster.change_link(here, there, _CUT, is_one_way=is_one_way)
+    try:
+        await trio.sleep(regions.outage_s)
+    finally:
+        await regions.cluster.change_link(here, there, _HEALED, is_one_way=is_one_way)
+    return f"{text} for {regions.outage_s:.0f} s"
+
+
+def _check_others(regions: RelayedRegions, when: str, pause_s: float) -> None:
+    if pause_s > OTHERS_PAUSE_S_MAX:
+        regions.problems.append(f"{when}, other mirrors stood still for {pause_s:.1f} s")
