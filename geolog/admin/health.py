@@ -196,6 +196,7 @@ def _queue_reasons(cluster: ClusterState, ledgers: LedgersJudged) -> Iterator[_R
 _LINK_TROUBLE = {
     LinkState.STOPPED: "has stopped",
     LinkState.DOWN: "is down",
+    LinkState.PAUSED: "is paused",
     LinkState.BEHIND: "is behind",
 }
 

@@ -68,6 +68,8 @@ class Log:
     delete_cursor = _in_trio_thread(TrioLog.delete_cursor)
     list_nodes = _in_trio_thread(TrioLog.list_nodes)
     relay_status = _in_trio_thread(TrioLog.relay_status)
+    pause_relay = _in_trio_thread(TrioLog.pause_relay)
+    resume_relay = _in_trio_thread(TrioLog.resume_relay)
     health = _in_trio_thread(TrioLog.health)
 
     def read_statistics(self) -> ReadStatistics:

@@ -150,7 +150,26 @@ class StreamChanges:
             raise SealedError(f"{record.name} is sealed; it cannot get more partitions")
         if self.relay_to is not None:
             check_relay(record.mode, record.home, changed.relay_to)
+            paused = tuple(one for one in record.relay_paused if one in changed.relay_to)
+            changed = attrs.evolve(changed, relay_paused=paused)
         return changed
+
+
+def paused_in(
+    record: StreamRecord, targets: Collection[str] | None, *, is_paused: bool
+) -> StreamRecord:
+    """The record with these targets paused, or not; None for all. InvalidArgumentError."""
+    if not record.relay_to:
+        raise InvalidArgumentError(f"{record.name} is not relayed: it has no targets to pause")
+    concerned = set(record.relay_to if targets is None else targets)
+    if unknown := sorted(concerned - set(record.relay_to)):
+        raise InvalidArgumentError(
+            f"{record.name} is not relayed to {', '.join(unknown)}; its targets are"
+            f" {', '.join(record.relay_to)}"
+        )
+    before = set(record.relay_paused)
+    after = before | concerned if is_paused else before - concerned
+    return attrs.evolve(record, relay_paused=tuple(sorted(after)))
 
 
 def check_relay(mode: StreamMode, home: str | None, relay_to: Collection[str]) -> None:

@@ -644,6 +644,54 @@ class Log:
         """
         return await self.links.status(None if name is None else StreamName.parse(name))
 
+    @_public
+    async def pause_relay(
+        self, name: str | None = None, *, targets: Sequence[str] | None = None
+    ) -> dict[str, list[str]]:
+        """Send these targets nothing until `resume_relay`; the home keeps what they lack.
+
+        name: a stream; None for all that are relayed to one of the targets. targets: regions;
+        None for all targets of the stream. Returns the paused targets of each stream
+        concerned, by its name. NoSuchStreamError, InvalidArgumentError.
+        """
+        return await self._pause_relay(name, targets, is_paused=True)
+
+    @_public
+    async def resume_relay(
+        self, name: str | None = None, *, targets: Sequence[str] | None = None
+    ) -> dict[str, list[str]]:
+        """Let paused targets go on, from where they stopped. Arguments as of `pause_relay`.
+
+        Returns the targets that are still paused, of each stream concerned.
+        """
+        return await self._pause_relay(name, targets, is_paused=False)
+
+    async def _pause_relay(
+        self, name: str | None, targets: Sequence[str] | None, *, is_paused: bool
+    ) -> dict[str, list[str]]:
+        if name is not None:
+            wanted = [(StreamName.parse(name), targets)]
+        elif targets:
+            relayed = await self.links.relayed()
+            known = sorted({each for one in relayed for each in one.relay_to})
+            if unknown := sorted(set(targets) - set(known)):
+                raise InvalidArgumentError(
+                    f"no stream is relayed to {', '.join(unknown)}; streams are relayed to"
+                    f" {', '.join(known) or 'no region'}"
+                )
+            wanted = [
+                (one.name, concerned)
+                for one in relayed
+                if (concerned := [each for each in targets if each in one.relay_to])
+            ]
+        else:
+            raise InvalidArgumentError("name a stream, or the regions that are its targets")
+        changed = [
+            await self._upkeep.pause_relay(stream, each, is_paused=is_paused)
+            for stream, each in wanted
+        ]
+        return {str(one.name): list(one.relay_paused) for one in changed}
+
     @asynccontextmanager
     @_public
     async def relay_events(

@@ -1,10 +1,10 @@
 """Ending streams and cutting off their fronts: seal, truncate, retention, delete.
 
-Rules: PROTOCOL H4, H11, S15 and S16.
+Rules: PROTOCOL H4, H11, S15, S16 and T7.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 
@@ -14,7 +14,7 @@ import trio
 from geolog.background import all_of
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.stream_catalog import StreamCatalog, check_life
-from geolog.catalog.stream_settings import StreamChanges
+from geolog.catalog.stream_settings import StreamChanges, paused_in
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.partition.partition_retention import PartitionRetention
 from geolog.partition.takeover import Takeover
@@ -59,6 +59,17 @@ class StreamUpkeep:
         if changes.relay_to is not None:
             await self._delete_mirrors_left(record)
         return record
+
+    async def pause_relay(
+        self, name: StreamName, targets: Collection[str] | None, *, is_paused: bool
+    ) -> StreamRecord:
+        """Pause these targets of a stream, or let them go on; None for all of them.
+
+        NoSuchStreamError, InvalidArgumentError.
+        """
+        return await self.catalog.change(
+            name, partial(paused_in, targets=targets, is_paused=is_paused)
+        )
 
     async def _delete_mirrors_left(self, record: StreamRecord) -> None:
         left = await self.catalog.mirrors_left(record)

@@ -24,6 +24,8 @@ class LinkState(enum.Enum):
     """The home waits for the answer to its question."""
     BEHIND = "behind"
     """The target is several seconds behind the home's tail."""
+    PAUSED = "paused"
+    """An operator has paused it."""
     DOWN = "down"
     """The target is not connected."""
     STOPPED = "stopped"

@@ -158,6 +158,8 @@ class StreamRecord:
     """The losses that it was asked to survive; empty if its quorums were given instead."""
     relay_to: tuple[str, ...] = ()
     """The regions that mirror a `regional` stream, sorted."""
+    relay_paused: tuple[str, ...] = ()
+    """Those of them that are sent nothing for now, sorted."""
 
     @property
     def home(self) -> str | None:

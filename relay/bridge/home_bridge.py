@@ -276,7 +276,7 @@ class HomeBridge:
         known = {channel.name: channel for channel in self._channels.values()}
         for name, channel in known.items():
             if name not in wanted:
-                self._end(channel, 404, f"{name} is not relayed to {self._target} any more")
+                self._end(channel, 404, f"{name} is not relayed to {self._target} now")
         for name, feed in wanted.items():
             if name not in known:
                 self._open(feed)

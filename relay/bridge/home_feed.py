@@ -9,7 +9,7 @@ a standby that takes over has what its targets may lack.
 A feed begins at the tail, or where the target that is furthest behind stands, if that is known.
 It is trimmed by what every target has durably, and bounded for each partition and in all.
 
-Rules: PROTOCOL B5, B7, T1, T5 and T6.
+Rules: PROTOCOL B5, B7, T1, T5, T6 and T7.
 """
 
 import logging
@@ -328,8 +328,12 @@ class HomeFeeds:
         return self.by_name.get(PartitionName(StreamName.parse(stream), partition, life))
 
     def feeds_of(self, target: str) -> list[HomeFeed]:
-        """The partitions that are relayed to this target, in the order of their names."""
-        found = [one for one in self.by_name.values() if target in one.record.relay_to]
+        """The partitions that this target is sent now, in the order of their names."""
+        found = [
+            one
+            for one in self.by_name.values()
+            if target in one.record.relay_to and target not in one.record.relay_paused
+        ]
         return sorted(found, key=lambda one: str(one.name))
 
     async def run(self) -> None:

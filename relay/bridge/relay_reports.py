@@ -172,6 +172,7 @@ class RelayReports:
             None if progress is None else progress.state,
             is_stopped=standing.alarm is not None,
             lag_s=self._lag_s(feed, target, progress),
+            is_paused=target in feed.record.relay_paused,
         )
         after = watched.core.on_look(look, now_s=now_s)
         if after is not None:

@@ -47,6 +47,8 @@ class LinkObservation:
     is_stopped: bool
     """Whether the last channel ended with an alarm, and no other has come further."""
     lag_s: float
+    is_paused: bool = False
+    """Whether an operator has paused the target."""
 
 
 @attrs.define
@@ -98,6 +100,8 @@ class LinkStateCore:
     def _observed(self, look: LinkObservation) -> LinkState:
         bound_s = self._bounds.caught_up_s if self._is_behind else self._bounds.behind_s
         self._is_behind = look.lag_s >= bound_s
+        if look.is_paused:
+            return LinkState.PAUSED
         if look.is_stopped:
             return LinkState.STOPPED
         if look.channel is None or look.channel is ChannelState.STOPPED:

@@ -55,6 +55,21 @@ def test_a_link_becomes_live_and_is_shown_to_people_too(related: DemoProcess) ->
     assert [json.loads(line)["after"] for line in events][-1] == "live"
 
 
+def test_a_stream_or_a_region_is_paused_and_resumed_and_others_are_refused(
+    related: DemoProcess,
+) -> None:
+    by_region = related.json("relay", "pause", "eu-west")
+    by_stream = related.json("relay", "resume", STREAM, "--target", "eu-west")
+    wrong = related.run("relay", "pause", STREAM, "--target", "mars")
+    mixed = related.run("relay", "pause", "eu-west", "--target", "eu-west")
+
+    assert by_region == [{"stream": STREAM, "paused": ["eu-west"]}]
+    assert by_stream == [{"stream": STREAM, "paused": []}]
+    assert (wrong.returncode, mixed.returncode) == (2, 2)
+    assert b"shop/crates is not relayed to mars; its targets are eu-west" in wrong.stderr
+    assert b"--target is for one stream, and eu-west is a region" in mixed.stderr
+
+
 def test_events_are_iterated_in_a_thread_and_in_an_event_loop(related: DemoProcess) -> None:
     assert isinstance(related.ready, dict)
     zookeeper = str(related.ready["zookeeper"])

@@ -1,4 +1,4 @@
-"""`geolog relay`: shows how regional streams reach other regions, and what changes there."""
+"""`geolog relay`: shows how regional streams reach other regions, pauses and resumes them."""
 
 import sys
 import textwrap
@@ -12,6 +12,7 @@ from geolog.cli.invocation import Noun, examples, this_invocation
 from geolog.cli.session import ask, open_log, too_slow
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
+from geolog.client.log import Log
 from geolog.protocol.relay_report import RelayedStreamReport, RelayEvent
 
 _WATCH_S = 1.0
@@ -21,7 +22,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 @click.group(cls=Noun, name="relay")
 def command() -> None:
-    """Show how regional streams reach other regions, and what changes there.
+    """Show how regional streams reach other regions; pause and resume that.
 
     A link is the way of a stream from its home to one region that mirrors it.
     """
@@ -44,6 +45,7 @@ def status(*, stream: str | None, watch: bool) -> None:
     replaying   It is sent what it missed.
     connecting  The home waits for the target's answer.
     behind      The target is 5 s or more behind the home.
+    paused      The target is sent nothing, until "geolog relay resume".
     down        The target is not connected, or no relay of the home is up.
     stopped     The link cannot go on by itself; the reason is printed.
 
@@ -102,6 +104,65 @@ def _row(one: RelayedStreamReport) -> dict[str, object]:
         "duplicates": one.duplicates_count,
         "refused": one.refused_count,
     }
+
+
+@command.command(
+    epilog=examples(
+        "geolog relay pause shop/carts",
+        "geolog relay pause shop/carts --target eu-west",
+        "geolog relay pause eu-west",
+    )
+)
+@click.argument("what", metavar="STREAM|REGION")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="REGION",
+    help="Only this target of the stream; may be repeated. [default: all]",
+)
+def pause(*, what: str, targets: tuple[str, ...]) -> None:
+    """Send a stream to its targets no more, or nothing to a region, until it is resumed.
+
+    Appends go on. The home keeps what the targets lack, however long that takes, and the lag
+    grows: until they have it, losing the home loses it.
+    """
+    _change(what, targets, is_paused=True)
+
+
+@command.command(
+    epilog=examples("geolog relay resume shop/carts", "geolog relay resume eu-west")
+)
+@click.argument("what", metavar="STREAM|REGION")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="REGION",
+    help="Only this target of the stream; may be repeated. [default: all]",
+)
+def resume(*, what: str, targets: tuple[str, ...]) -> None:
+    """Let paused targets go on, from where they stopped."""
+    _change(what, targets, is_paused=False)
+
+
+def _change(what: str, targets: tuple[str, ...], *, is_paused: bool) -> None:
+    stream, regions = (what, targets or None) if "/" in what else (None, (what,))
+    if stream is None and targets:
+        raise click.UsageError(
+            f"--target is for one stream, and {what} is a region; give NAMESPACE/NAME, or"
+            " leave --target out"
+        )
+
+    async def change(log: Log) -> dict[str, list[str]]:
+        act = log.pause_relay if is_paused else log.resume_relay
+        return await act(stream, targets=regions)
+
+    found = ask(change)
+    show(
+        [{"stream": name, "paused": paused} for name, paused in found.items()],
+        this_invocation().config.output,
+    )
 
 
 @command.command(

@@ -72,7 +72,7 @@ class RelayLinks:
         stream: only of this one. NoSuchStreamError.
         """
         if stream is None:
-            records = await self._relayed()
+            records = await self.relayed()
         else:
             records = [one for one in [await self._catalog.read(stream)] if one.relay_to]
         homes = sorted({one.home for one in records if one.home is not None})
@@ -89,7 +89,8 @@ class RelayLinks:
             ]
         return found
 
-    async def _relayed(self) -> list[StreamRecord]:
+    async def relayed(self) -> list[StreamRecord]:
+        """The streams that are relayed, in the order of their names."""
         records = []
         for name in sorted(await self._catalog.names(), key=str):
             try:
@@ -117,7 +118,7 @@ class RelayLinks:
 
     async def homes(self) -> list[str]:
         """The homes of all relayed streams."""
-        return sorted({one.home for one in await self._relayed() if one.home is not None})
+        return sorted({one.home for one in await self.relayed() if one.home is not None})
 
     async def hear(
         self, home: str, take: Callable[[RelayReport], Awaitable[bool]], *, silent_s_max: float

@@ -32,6 +32,7 @@ from tests.pure.relay.test_bridges import (
 )
 from tests.pure.whole.clusters import append_each
 from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, create
+from topology.errors import InvalidArgumentError
 
 
 @asynccontextmanager
@@ -109,6 +110,82 @@ async def test_a_report_follows_a_link_from_connecting_to_live_and_down(
     assert 9 < left.lag_s < 12
     assert left.is_covered, "what the target lacks is in the buffer"
     assert [(one.before, one.after) for one in down.events][-1] == ("live", "down")
+
+
+async def test_a_paused_target_is_sent_nothing_and_gets_the_rest_when_it_is_resumed(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster),
+        open_target(cluster),
+    ):
+        await create(log)
+        await append(log, b"before")
+        await wait_equal(log)
+        paused = await log.pause_relay(STREAM, targets=[TARGET])
+        await trio.sleep(3)
+        await append(log, *[b"%d" % number for number in range(10)])
+        await log.truncate_stream(STREAM, before=geolog.LATEST)
+        await trio.sleep(20)
+        held = await one_stream(cluster)
+        resumed = await log.resume_relay(targets=[TARGET])
+        await wait_equal(log)
+        await trio.sleep(5)
+        live = await one_stream(cluster)
+
+    assert (paused, resumed) == ({STREAM: [TARGET]}, {STREAM: []})
+    assert (held.state, held.durable_records, held.lag_records) == (LinkState.PAUSED, 1, 10)
+    assert held.lag_s is not None
+    assert held.lag_s > 19
+    assert (live.state, live.durable_records, live.lag_records) == (LinkState.LIVE, 11, 0)
+
+
+async def test_what_cannot_be_paused_is_refused_with_what_can(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+    ):
+        await create(log)
+        await log.create_stream("shop/alone", mode="regional", home=HOME)
+        refused: list[str] = []
+        for name, targets in [
+            (STREAM, [HOME]),
+            ("shop/alone", None),
+            (None, [HOME]),
+            (None, ["atlantis"]),
+            (None, None),
+        ]:
+            with pytest.raises(InvalidArgumentError) as error:
+                await log.pause_relay(name, targets=targets)
+            refused.append(str(error.value))
+
+    assert refused[0] == f"{STREAM} is not relayed to {HOME}; its targets are {TARGET}"
+    assert refused[1] == "shop/alone is not relayed: it has no targets to pause"
+    assert refused[2] == f"no stream is relayed to {HOME}; streams are relayed to {TARGET}"
+    assert refused[3] == f"no stream is relayed to atlantis; streams are relayed to {TARGET}"
+    assert refused[4] == "name a stream, or the regions that are its targets"
+
+
+async def test_a_target_that_was_removed_is_not_paused_when_it_is_added_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster),
+        open_target(cluster),
+    ):
+        await create(log)
+        await log.pause_relay(STREAM)
+        await log.update_stream(STREAM, relay_to=[])
+        await log.update_stream(STREAM, relay_to=[TARGET])
+        await append(log, b"after")
+
+        assert await wait_equal(log) > 0
 
 
 async def test_the_lag_of_a_target_that_never_came_grows(autojump_clock: MockClock) -> None:

@@ -55,6 +55,7 @@ def test_a_lag_between_the_bounds_keeps_the_state_that_it_came_from() -> None:
         (LinkObservation(ChannelState.STOPPED, is_stopped=False, lag_s=0), "down"),
         (LinkObservation(ChannelState.LIVE, is_stopped=True, lag_s=0), "stopped"),
         (behind(60), "behind"),
+        (LinkObservation(None, is_stopped=True, lag_s=60, is_paused=True), "paused"),
     ],
 )
 def test_each_observation_has_its_state(look: LinkObservation, state: str | None) -> None:
