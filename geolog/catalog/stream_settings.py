@@ -1,6 +1,6 @@
 """A stream's settings: what a caller may ask for, what is valid, and what may change later.
 
-Rules: PROTOCOL S14.
+Rules: PROTOCOL S14 and T7.
 """
 
 from collections.abc import Collection, Iterable

@@ -7,7 +7,7 @@ again, a lag crosses a bound and comes back. The state shown gets worse once eve
 is behind above the higher one, and stays behind until it is below the lower one. So a change of
 the state shown is worth a message, and a short interruption is none.
 
-Rules: PROTOCOL T2.
+Rules: PROTOCOL T2 and T7.
 """
 
 import attrs
