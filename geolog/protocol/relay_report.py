@@ -67,6 +67,9 @@ class RelayedStreamReport:
     replayed_count: int | None = None
     """Entries that this coordinator sent because the target had missed them, and that may have
     been sent before: after a leave in good order there are none."""
+    stalls_count: int | None = None
+    """Links to the target that this coordinator closed because nothing moved, while it owed an
+    answer; each is dialled again."""
     standby_buffered_records: int | None = None
     """Records in the standby's buffer; None if it did not answer."""
     standby_is_covered: bool | None = None

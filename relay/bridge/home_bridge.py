@@ -425,7 +425,9 @@ class HomeBridge:
                     f" {self._bounds.stuck_s:g} s"
                 )
                 for channel in self._channels.values():
-                    channel.feed.standing(self._target).alarm = stuck
+                    standing = channel.feed.standing(self._target)
+                    standing.alarm = stuck
+                    standing.stalls_count += 1
                 raise UnavailableError(stuck)
             self._tell(BridgeHeartbeat(self._now_us(), tuple(self._tails())))
 

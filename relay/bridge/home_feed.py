@@ -61,6 +61,8 @@ class TargetStanding:
     """Whether `durable` was told at all; a mirror without entries has None, too."""
     alarm: str | None = None
     """Why its channel was last stopped; None once it has gone on."""
+    stalls_count: int = 0
+    """Links to it that were closed because nothing moved."""
     handed: AllSent | None = None
     """All that was sent by this member, or by a coordinator that left in good order; None if
     another one may have sent more."""

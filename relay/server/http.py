@@ -56,6 +56,11 @@ _COUNTERS: tuple[tuple[str, str, Callable[[RelayedStreamReport], float | None]],
         lambda one: one.replayed_count,
     ),
     (
+        "stalls",
+        "Links that were closed and dialled again because nothing moved.",
+        lambda one: one.stalls_count,
+    ),
+    (
         "multicast_duplicates",
         "Entries of the owner's multicast that the buffer had.",
         lambda one: one.duplicates_count,

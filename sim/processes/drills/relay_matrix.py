@@ -6,13 +6,13 @@ mirror must move again; in the end, every region is compared with the acknowledg
 """
 
 import random
+import statistics
 from collections.abc import Callable, Sequence
 
 import attrs
 import trio
 
 from sim.processes.drills.drilled_cluster import DrilledCluster
-from sim.processes.drills.proxied_verdict import percentile
 from sim.processes.drills.relay_faults import RELAY_FAULTS
 from sim.processes.drills.relayed_regions import open_relayed_regions
 from sim.processes.drills.timeline import Timeline
@@ -67,7 +67,7 @@ async def relay_matrix(
     problems = [*regions.problems, *problems]
     figures = {"catch_up_s_max": max(one["catch_up_s"] for one in rounds)}
     for name, each_s in pauses_s.items():
-        figures[f"{name}_pause_s_median"] = percentile(each_s, 0.5)
+        figures[f"{name}_pause_s_median"] = statistics.median(each_s)
         figures[f"{name}_pause_s_max"] = max(each_s)
     return Verdict(
         drill="relay-matrix",

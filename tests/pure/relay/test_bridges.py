@@ -365,6 +365,7 @@ async def test_a_target_that_answers_nothing_is_left_and_its_lag_grows(
         assert "is stuck" in home.failures[-1]
         [reported] = home.reports.report().streams
         assert "is stuck" in (reported.alarm or "")
+        assert reported.stalls_count == 1
         tails = [one.tails for one in said if isinstance(one, BridgeHeartbeat) and one.tails]
         assert {(tail.sequence_next, tail.append_time_us > 0) for (tail,) in tails} == {
             (1, True)
