@@ -22,7 +22,7 @@ from geolog.transport.message_socket import (
 from geolog.transport.seam import Address, ByteStream, Listener
 from geolog.wire.multicast import MULTICAST_PATH, SUBPROTOCOL_MULTICAST
 from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT
-from geolog.wire.session.codes import Code, close_code
+from geolog.wire.session.codes import CLOSE_TOO_LARGE, Code, close_code
 from relay.bridge.home_bridge import HomeBridge
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
 from relay.bridge.mirror_keeper import MirrorKeeper, open_mirrors
@@ -87,6 +87,9 @@ class BridgeEnds:
     """Bridges to homes that are open now, by region."""
     failures: list[str] = attrs.field(factory=list, init=False)
     """Why bridges ended, the last few."""
+    damaged_count: int = attrs.field(default=0, init=False)
+    """Bridges that ended because the other side sent what cannot be a message: it was damaged,
+    cut or too large."""
     bugs_count: int = attrs.field(default=0, init=False)
     """Bridges that an error other than geolog's own has ended."""
     _gate: BridgeGate = attrs.field(init=False)
@@ -162,8 +165,9 @@ class BridgeEnds:
         farewell: BridgeRefused | None = None
         try:
             await bridge.run()
-        except* SocketClosedError:
-            pass  # The target has left, and will ask again.
+        except* SocketClosedError as errors:
+            if _is_too_large(_first_of(errors)):  # Else it has left, and will ask again.
+                self._note(bridge, errors)
         except* GeologError as errors:
             farewell = self._note(bridge, errors)
         except* trio.TooSlowError:
@@ -185,9 +189,11 @@ class BridgeEnds:
 
     def _note(self, bridge: object, errors: ExceptionGroup[GeologError]) -> BridgeRefused:
         error = _first_of(errors)
-        self._remember(f"{bridge} ended: {error}")
+        told = f"a message is over {MESSAGE_BYTES_MAX} bytes" if _is_too_large(error) else error
+        self._remember(f"{bridge} ended: {told}")
         # The other side sent damaged bytes: this relay has no fault.
         is_damaged = isinstance(error, DamagedBytesError)
+        self.damaged_count += is_damaged or _is_too_large(error)
         return BridgeRefused(Code.BAD_MESSAGE if is_damaged else error.code, str(error))
 
     def _note_bug(self, bridge: object, errors: ExceptionGroup[Exception]) -> None:
@@ -238,6 +244,11 @@ def _first_of(errors: BaseException) -> GeologError:
         errors = errors.exceptions[0]
     assert isinstance(errors, GeologError)
     return errors
+
+
+def _is_too_large(error: GeologError) -> bool:
+    """Whether one side closed the WebSocket for a message over the limit."""
+    return isinstance(error, SocketClosedError) and error.close_code == CLOSE_TOO_LARGE
 
 
 async def refuse(socket: MessageSocket, refusal: BridgeRefused) -> None:

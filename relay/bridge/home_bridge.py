@@ -21,6 +21,7 @@ from geolog.background import open_background
 from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.watermark import Watermark
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.seam import ConnectionFailedError
 from geolog.wire.session.batches import messages_of
 from geolog.wire.session.codes import CLOSE_NORMAL, close_code
 from geolog.wire.session.outgoing_messages import JOINED_BYTES_MAX
@@ -482,8 +483,10 @@ class HomeBridge:
                 case BridgeLeaving():  # It closes once all that it was sent is durable.
                     self._link.rest()
                     self._tell(BridgeLeaving())
-                case BridgeRefused():
-                    raise SocketClosedError(CLOSE_NORMAL, "the target leaves")
+                case BridgeRefused(code, error):
+                    raise ConnectionFailedError(
+                        f"{self._target} refused the bridge: {code} {error}"
+                    )
                 case BridgeHello():
                     raise DamagedBytesError("a second hello on a bridge")
                 case _:

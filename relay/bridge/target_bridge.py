@@ -22,7 +22,7 @@ from geolog.protocol.watermark import Watermark
 from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
 from geolog.transport.seam import Address, ConnectionFailedError
 from geolog.wire.session.batches import messages_of
-from geolog.wire.session.codes import CLOSE_NORMAL, close_code
+from geolog.wire.session.codes import CLOSE_NORMAL, Code, close_code
 from relay.bridge.mirror_keeper import MirrorKeeper, MirrorUser
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import (
@@ -272,6 +272,11 @@ async def dial_home(
         )
         try:
             await bridge.run(gate)
+        except DamagedBytesError as error:
+            with trio.move_on_after(_HELLO_S), suppress(SocketClosedError):
+                await socket.send(encode_bridge(BridgeRefused(Code.BAD_MESSAGE, str(error))))
+                await socket.close(close_code(Code.BAD_MESSAGE), str(error))
+            raise
         finally:
             del opened[home]
 

@@ -84,13 +84,18 @@ class RelayView:
         role: Callable[[], GroupRole],
         reports: Callable[[], RelayReports | None],
         feeds: Callable[[], HomeFeeds | None],
+        damaged_count: Callable[[], int],
     ) -> None:
-        """reports: of the coordinator, while it is one. feeds: of a member that buffers."""
+        """reports: of the coordinator, while it is one. feeds: of a member that buffers.
+
+        damaged_count: bridges of the coordinator that ended for bytes that are no message.
+        """
         self.relay_id = relay_id
         self.region = region
         self.role = role
         self.reports = reports
         self.feeds = feeds
+        self.damaged_count = damaged_count
 
 
 class _RelayMetrics(Collector):
@@ -141,6 +146,11 @@ class _RelayMetrics(Collector):
         report = reports.report()
         yield GaugeMetricFamily(
             "geolog_relay_epoch", "The epoch of this coordinator.", report.relay_epoch
+        )
+        yield CounterMetricFamily(
+            "geolog_relay_damaged_bridges",
+            "Bridges that ended because of a message that was damaged, cut or too large.",
+            self._view.damaged_count(),
         )
         states = GaugeMetricFamily(
             "geolog_relay_state",

@@ -129,6 +129,7 @@ class Relay:
             role=lambda: self.role,
             reports=lambda: None if self.ends is None else self.ends.reports,
             feeds=lambda: self._feeds,
+            damaged_count=lambda: 0 if self.ends is None else self.ends.damaged_count,
         )
 
     async def run(self, listener: Listener) -> None:

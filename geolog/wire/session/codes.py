@@ -6,6 +6,8 @@ The numbers are those of HTTP where it has one; `GeologError.code` uses the same
 import enum
 
 CLOSE_NORMAL = 1000
+CLOSE_TOO_LARGE = 1009
+"""A message is over the limit: the WebSocket closes by itself."""
 CLOSE_RESTART = 1012
 """The proxy drains: connect to another one."""
 
