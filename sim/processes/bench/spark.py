@@ -13,6 +13,8 @@ from pathlib import Path
 
 import attrs
 import trio
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's pages have it.
 
@@ -22,6 +24,7 @@ from geolog.spark import GeologDataSource, spark_environment
 from sim.processes.bench.figures import Figure, figure
 from sim.processes.bench.site import Site
 from sim.processes.bench.spark_ceiling import SCHEMA, CeilingSource
+from topology.errors import DataLostError, UnavailableError
 
 _IN_FLIGHT_BYTES = 8 << 20
 _GOAL = 0.8
@@ -74,7 +77,7 @@ async def measure_spark(
     tell("starting Spark")
     figures: list[Figure] = []
     directory = site.directory / "spark"
-    with _session(directory) as spark:
+    with _failures_named(), _session(directory) as spark:
         for stream, record_bytes in zip(site.streams, load.record_sizes, strict=True):
             rows = max(_GROWTH, load.size_bytes // record_bytes)
             tell(f"writing {rows:,} records of {record_bytes:,} bytes")
@@ -93,6 +96,26 @@ async def measure_spark(
             tell("measuring the memory of a task")
             figures += await trio.to_thread.run_sync(_memory, spark, case)
     return figures
+
+
+@contextmanager
+def _failures_named() -> Iterator[None]:
+    """Name the failures of Spark: its Java may not start, or may end. UnavailableError."""
+    try:
+        yield
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise UnavailableError(
+            f"Spark's Java process did not start, or ended: {_first_line(error)}. See its own"
+            " output above; it is started by a script, which needs bash on PATH"
+        ) from error
+    except FileNotFoundError as error:
+        raise UnavailableError(
+            f"Spark cannot start: {error}. It starts by a script, which needs bash on PATH"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
 @contextmanager
@@ -174,7 +197,10 @@ def _count(frame: DataFrame, case: _Case) -> None:
         F.count("*").alias("rows"), F.sum("sequence"), F.sum(F.length("value")).alias("size")
     ).collect()
     if (row["rows"], row["size"]) != (case.rows, case.rows * case.record_bytes):
-        raise AssertionError(f"read {row['rows']} rows of {case.rows}, {row['size']} bytes")
+        raise DataLostError(
+            f"Spark read {row['rows']:,} of {case.rows:,} rows of {case.stream}, and"
+            f" {row['size']:,} bytes of values: compare with `geolog read`"
+        )
 
 
 async def _read(case: _Case) -> None:
@@ -184,7 +210,7 @@ async def _read(case: _Case) -> None:
         async for batch in reader.batches():
             rows += len(batch)
     if rows != case.rows:
-        raise AssertionError(f"read {rows} rows of {case.rows}")
+        raise DataLostError(f"{case.stream} has {rows:,} of {case.rows:,} records")
 
 
 def _memory(spark: SparkSession, case: _Case) -> list[Figure]:
