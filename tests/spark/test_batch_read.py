@@ -2,14 +2,17 @@
 
 import os
 import signal
+import zlib
 from collections.abc import Iterable
 
 import attrs
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's pages have it.
 
 import geolog
+from tests.spark.busy_stream import BusyStream
 from tests.spark.demo_stream import RECORDS, connected, write
 from tests.system.demo_process import DemoProcess
 
@@ -168,6 +171,41 @@ def test_records_truncated_after_planning_fail_the_read_or_are_left_out(
     with pytest.raises(PySparkException, match="records 0 to 39 are gone"):
         whole.count()
     assert places_of(rows_of(rest)) == [(0, number) for number in range(40, 100)]
+
+
+def test_a_stream_that_is_written_moved_and_truncated_gives_each_record_once(
+    source: Source, zookeeper: str
+) -> None:
+    """Each read ends where the stream ended when it was planned, or later."""
+    with BusyStream(zookeeper, "shop/busy") as busy:
+        for _ in range(3):
+            busy.wait_tenures(2)
+            acknowledged = set(busy.values)
+            rows = rows_of(source.load(busy.stream, minPartitions=3, failOnDataLoss="false"))
+
+            [*sequences] = [row["sequence"] for row in rows]
+            assert sequences == sorted(set(sequences))
+            # Tasks that began late leave out what was truncated since the plan.
+            assert {one for one in acknowledged - set(sequences) if one >= busy.front} == set()
+            busy.wait_tenures(1)
+            assert {row["sequence"]: row["value"] for row in rows if row["sequence"]} == {
+                sequence: busy.values[sequence] for sequence in sequences if sequence
+            }
+    frame = source.load(busy.stream, minPartitions=3)
+    [summed] = frame.agg(
+        F.count("*").alias("count"),
+        F.sum("sequence").alias("sum"),
+        F.sum(F.crc32("value")).alias("hash"),
+    ).collect()
+    read = records_of(zookeeper, busy.stream)
+
+    assert busy.tenures_count > 6
+    assert busy.front > 0
+    assert summed.asDict() == {
+        "count": len(read),
+        "sum": sum(one.sequence for one in read),
+        "hash": sum(zlib.crc32(one.value) for one in read),
+    }
 
 
 @pytest.mark.parametrize(
