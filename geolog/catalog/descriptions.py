@@ -37,6 +37,8 @@ class MirrorDescription:
     """Sequence of the first record that was not trimmed."""
     completed_sequence: int
     """Sequence of the first record after all completed ledgers."""
+    evicted: str | None = None
+    """The last run of sequences, `FIRST-LAST`, that its home dropped before it had them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,6 +51,8 @@ class StreamDescription:
     """The region of a `regional` stream's copies and owners; None for a `global` one."""
     relay_to: list[str]
     """The regions that mirror it."""
+    relay_evict_bytes: int | None
+    """Trimmed bytes of each partition that are kept for mirrors that lack them; None: all."""
     partitions: int
     ensemble_size: int
     write_quorum: int

@@ -23,5 +23,7 @@ class PartitionMetadata:
         self.offers = Offers(metadata, paths, self.owners)
         self.segments = SegmentRecords(metadata, paths)
         self.homes = StreamHomes(metadata, paths)
-        self.trims = PartitionTrims(metadata, paths, ledgers, self.segments, self.homes)
+        self.trims = PartitionTrims(
+            metadata, paths, ledgers, self.segments, self.homes, self.owners
+        )
         self.changes = SegmentChanges(metadata, paths, ledgers, self.owners, self.homes)

@@ -3,14 +3,20 @@
 Anybody may move a trim, and anybody may drop segments from the front of a list: owners only
 append to it.
 
-Rules: PROTOCOL H1 and S12.
+Rules: PROTOCOL H1, H14 and S12.
 """
 
 from contextlib import aclosing, suppress
 
+import attrs
 import trio
 
-from geolog.catalog.partition_owners import no_partition
+from geolog.catalog.partition_owners import (
+    PartitionOwners,
+    VersionedOwner,
+    no_owner,
+    no_partition,
+)
 from geolog.catalog.segment_records import SegmentRecords
 from geolog.catalog.stream_homes import StreamHomes
 from geolog.ledger.ledger_metadata import LedgerMetadata
@@ -18,6 +24,7 @@ from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import BUCKET_COUNT_MAX, ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
+    Check,
     Delete,
     Freshness,
     Metadata,
@@ -27,7 +34,12 @@ from geolog.metadata.seam import (
     Put,
 )
 from geolog.protocol.ids import Sequence
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
+from geolog.protocol.stream_state import (
+    PartitionName,
+    SegmentRecord,
+    SequenceGap,
+    TrimRecord,
+)
 
 
 class PartitionTrims:
@@ -40,12 +52,14 @@ class PartitionTrims:
         ledgers: LedgerMetadata,
         segments: SegmentRecords,
         homes: StreamHomes,
+        owners: PartitionOwners,
     ) -> None:
         self._metadata = metadata
         self._paths = paths
         self._ledgers = ledgers
         self._segments = segments
         self._homes = homes
+        self._owners = owners
 
     async def read_latest(self, name: PartitionName) -> TrimRecord:
         """Where the partition begins, including all that was written before this call."""
@@ -77,7 +91,7 @@ class PartitionTrims:
             found, version = await self._read(name, Freshness.LATEST)
             if found.first_sequence >= first_sequence:
                 return found
-            moved = TrimRecord(first_sequence=first_sequence, trimmed_us=now_us)
+            moved = attrs.evolve(found, first_sequence=first_sequence, trimmed_us=now_us)
             at_home = await self._homes.checks(name, None)
             try:
                 await self._metadata.multi(
@@ -87,6 +101,57 @@ class PartitionTrims:
                 await self._homes.has_changed(name)
                 continue  # It or the home was moved meanwhile, or the partition is gone.
             return moved
+
+    async def evict(self, mirror: PartitionName, before: Sequence) -> TrimRecord:
+        """Let a mirror that ends before this sequence, the beginning of a segment, go on there.
+
+        A mirror that was let go on further already stays so. NoSuchStreamError.
+        """
+        home = attrs.evolve(mirror, mirror="")
+        while True:
+            found, version = await self._read(mirror, Freshness.LATEST)
+            if found.evicted_before >= before:
+                return found
+            evicted = attrs.evolve(found, evicted_before=before)
+            at_home = await self._homes.checks(home, None)
+            try:
+                await self._metadata.multi(
+                    [*at_home, Put(self._paths.trim(mirror), seal_document(evicted), version)]
+                )
+            except (BadVersionError, NoNodeError):
+                await self._homes.has_changed(home)
+                continue
+            return evicted
+
+    async def go_on_behind_gap(
+        self, mirror: PartitionName, owner: VersionedOwner, end: Sequence, *, now_us: int
+    ) -> TrimRecord:
+        """Begin a mirror that ends at `end` again where it was let go on; note the gap.
+
+        Its rows are all before that; the caller drops them. FencedError if another process
+        owns the mirror.
+        """
+        while True:
+            found, version = await self._read(mirror, Freshness.LATEST)
+            begun = attrs.evolve(
+                found,
+                first_sequence=found.evicted_before,
+                trimmed_us=now_us,
+                gap=SequenceGap(end, found.evicted_before),
+            )
+            try:
+                await self._metadata.multi(
+                    [
+                        Check(self._paths.owner(mirror), owner.version),
+                        Put(self._paths.trim(mirror), seal_document(begun), version),
+                    ]
+                )
+            except (BadVersionError, NoNodeError):
+                latest = await self._owners.read_latest(mirror)
+                if latest.version != owner.version:
+                    raise no_owner(mirror, latest.record) from None
+                continue
+            return begun
 
     async def drop_trimmed(self, name: PartitionName) -> int:
         """Delete the segments that lie whole before the trim, with their ledgers.

@@ -73,6 +73,7 @@ class StreamPlan:
             retention_bytes=settings.retention_bytes,
             writer_retention_s=settings.writer_retention_s,
             relay_to=settings.relay_to,
+            relay_evict_bytes=settings.relay_evict_bytes,
         )
 
 

@@ -98,6 +98,8 @@ class StreamSettings:
     """Remember an idle named writer this long."""
     relay_to: tuple[str, ...] = attrs.field(default=(), converter=parse_targets)
     """The regions that mirror a `regional` stream."""
+    relay_evict_bytes: int | None = None
+    """Trimmed bytes of each partition to keep for mirrors that lack them; None keeps all."""
 
     @property
     def sizes(self) -> SizesGiven:
@@ -132,6 +134,8 @@ class StreamChanges:
         default=None, converter=attrs.converters.optional(parse_targets)
     )
     """The regions that mirror the stream from now on; empty: none."""
+    relay_evict_bytes: int | Literal["same"] | None = "same"
+    """None: keep all trimmed bytes that mirrors lack."""
 
     def applied_to(self, record: StreamRecord) -> StreamRecord:
         """The record with these changes. InvalidArgumentError, SealedError."""
@@ -211,6 +215,17 @@ def check_settings(record: StreamRecord) -> None:
         raise InvalidArgumentError(
             f"retention bytes must be positive, got {record.retention_bytes}"
         )
+    if record.relay_evict_bytes is not None:
+        if record.mode is StreamMode.GLOBAL:
+            raise InvalidArgumentError(
+                "a stream of mode 'global' is not relayed, so it holds nothing for mirrors:"
+                " leave out its relay retention"
+            )
+        if record.relay_evict_bytes <= 0:
+            raise InvalidArgumentError(
+                "bytes to keep for mirrors that are behind must be positive, got"
+                f" {record.relay_evict_bytes}"
+            )
 
 
 def check_same(there: StreamRecord, wanted: StreamRecord) -> None:

@@ -87,7 +87,10 @@ class StreamView:
         )
 
     async def _describe_mirror(self, name: PartitionName) -> MirrorDescription:
-        found = await self._describe_partition(name)
+        found, trim = await both(
+            partial(self._describe_partition, name), partial(self.partitions.trims.read, name)
+        )
+        gap = trim.gap
         return MirrorDescription(
             partition=name.number,
             region=name.mirror,
@@ -97,6 +100,7 @@ class StreamView:
             rows_count=found.segments_count,
             first_sequence=found.first_sequence,
             completed_sequence=found.completed_sequence,
+            evicted=None if gap is None else f"{gap.first}-{gap.end - 1}",
         )
 
     async def _extent(self, name: PartitionName) -> tuple[list[int], int | None]:
@@ -169,6 +173,7 @@ def _description(
         mode=record.mode.value,
         home=record.home,
         relay_to=list(record.relay_to),
+        relay_evict_bytes=record.relay_evict_bytes,
         partitions=record.partitions,
         ensemble_size=record.quorum.ensemble_size,
         write_quorum=record.quorum.write_quorum,

@@ -319,6 +319,7 @@ class Log:
         home: str | None = None,
         relay_to: Sequence[str] | None = None,
         relay_from: Bound = EARLIEST,
+        relay_evict_bytes: int | None = None,
         partitions: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
         segment_age_s: float = SEGMENT_AGE_S,
@@ -342,6 +343,8 @@ class Log:
         relay_to: regions that mirror a "regional" stream, each with the same quorums. The
         namespace has defaults for these three.
         relay_from: where mirrors begin; a new stream has but one place.
+        relay_evict_bytes: trimmed bytes of each partition to keep for mirrors that lack them;
+        a mirror that lacks more goes on behind a gap. None keeps all.
         partitions: number of partitions, each a log with its own order.
         segment_bytes, segment_age_s: roll to a new segment at this size or age.
         retention_s, retention_bytes: each partition keeps at least this much; None keeps all.
@@ -367,6 +370,7 @@ class Log:
             retention_s=retention_s,
             retention_bytes=retention_bytes,
             writer_retention_s=writer_retention_s,
+            relay_evict_bytes=relay_evict_bytes,
         )
         freshness = Freshness.NEARBY
         while True:
@@ -438,13 +442,15 @@ class Log:
         writer_retention_s: float | None = None,
         relay_to: Sequence[str] | None = None,
         relay_from: Bound = EARLIEST,
+        relay_evict_bytes: int | Literal["same"] | None = "same",
     ) -> StreamDescription:
         """Change settings of a stream; leave the others as they are.
 
         Writers opened from now on use them. The number of partitions can only grow. A retention
         of None keeps all records. relay_to: the regions that mirror the stream from now on; the
         mirrors in others are deleted. relay_from: where mirrors begin that are new; it is
-        rounded down to the beginning of a segment. NoSuchStreamError, InvalidArgumentError,
+        rounded down to the beginning of a segment. relay_evict_bytes: trimmed bytes to keep for
+        mirrors that lack them; None keeps all. NoSuchStreamError, InvalidArgumentError,
         SealedError; NotEnoughNodesError if a region cannot hold a mirror.
         """
         changes = StreamChanges(
@@ -455,6 +461,7 @@ class Log:
             retention_bytes=retention_bytes,
             writer_retention_s=writer_retention_s,
             relay_to=relay_to,
+            relay_evict_bytes=relay_evict_bytes,
         )
         stream = StreamName.parse(name)
         check_begin_of_more(relay_from, relay_to)

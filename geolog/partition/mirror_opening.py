@@ -1,21 +1,27 @@
 """Owning a mirror for the length of a block.
 
-Rules: PROTOCOL H9 and H13.
+Rules: PROTOCOL H9, H13 and H14.
 """
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
-from geolog.background import open_background
+from geolog.background import both, open_background
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.mirror_upkeep import follow_home
 from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, last_watermark
-from geolog.partition.takeover import Takeover
+from geolog.partition.takeover import TakenOver, Takeover
+from geolog.protocol.ids import Sequence
 from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.watermark import Watermark
 from topology.errors import InvalidArgumentError
+
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -54,7 +60,7 @@ async def open_mirror(
         )
         taken = await takeover.take_over(name, who)
         try:
-            watermark = await last_watermark(name, takeover)
+            watermark = await _begun_behind_gap(name, taken, takeover)
         except BaseException:
             takeover.owners.release_nowait(taken.owner)
             raise
@@ -80,3 +86,29 @@ async def open_mirror(
             with trio.move_on_after(config.close_timeout_s, shield=True):
                 await writer.leave()
             writer.close()
+
+
+async def _begun_behind_gap(
+    name: PartitionName, taken: TakenOver, takeover: Takeover
+) -> Watermark | None:
+    """The mirror's last entry; None if it is empty, or is now because its home evicts.
+
+    Then it begins again where the home keeps entries for it, and its rows are dropped.
+    """
+    trims = takeover.partitions.trims
+    watermark, trim = await both(
+        partial(last_watermark, name, takeover), partial(trims.read_latest, name)
+    )
+    end = Sequence(max(taken.state.sequence_next, trim.first_sequence))
+    if end < trim.evicted_before:
+        trim = await trims.go_on_behind_gap(name, taken.owner, end, now_us=takeover.now_us())
+        _log.warning(
+            "mirror %s goes on at sequence %d: its home dropped %d records that it never got",
+            name,
+            trim.first_sequence,
+            trim.first_sequence - end,
+        )
+    if taken.state.sequence_next < trim.first_sequence:
+        await trims.drop_all(name)
+        return None
+    return watermark

@@ -3,7 +3,7 @@
 Metadata tells both: the owner of a mirror watches its home there. A mirror is sealed as soon as
 it has all entries of a sealed home. Readers that follow the mirror end there.
 
-Rules: PROTOCOL H11 and H13.
+Rules: PROTOCOL H11, H13 and H14.
 """
 
 import math
@@ -19,6 +19,10 @@ from topology.errors import GeologError, SealedError, UnavailableError
 _RETRY_S = 1.0
 
 
+class EvictedError(UnavailableError):
+    """The home does not keep what the mirror lacks: opened again, it begins behind the gap."""
+
+
 async def follow_home(mirror: MirrorWriter, takeover: Takeover) -> None:
     """Trim the mirror with its home, and seal it; end it once it is sealed, or all is gone."""
     home = attrs.evolve(mirror.name, mirror="")
@@ -29,7 +33,7 @@ async def follow_home(mirror: MirrorWriter, takeover: Takeover) -> None:
             if await _is_sealed(mirror, home, takeover, changed):
                 return
         except GeologError as error:
-            if not error.retriable:
+            if not error.retriable or isinstance(error, EvictedError):
                 mirror.end(error)
                 return
             pause_s = _RETRY_S
@@ -42,11 +46,17 @@ async def _is_sealed(
 ) -> bool:
     """Do as the home does now; whether the mirror is sealed. Else `changed` tells of more.
 
-    UnavailableError if a sealed home is not closed yet.
+    UnavailableError if a sealed home is not closed yet. EvictedError.
     """
     partitions = takeover.partitions
     trim = await partitions.trims.read(home, changed=changed)
     owner = await partitions.owners.read(home, changed=changed)
+    own = await partitions.trims.read(mirror.name, changed=changed)
+    if mirror.taken_end(own.first_sequence) < own.evicted_before:
+        raise EvictedError(
+            f"mirror {mirror.name} has nothing from sequence {own.evicted_before} on, where its"
+            " home lets it go on: open it again"
+        )
     await mirror.follow_trim(trim.first_sequence)
     if not owner.record.is_sealed:
         return False

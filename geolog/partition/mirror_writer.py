@@ -151,6 +151,11 @@ class MirrorWriter:
         """The owner epoch under which this writer writes."""
         return self._rows.owner.record.epoch
 
+    def taken_end(self, begin: Sequence) -> Sequence:
+        """The sequence after all that was taken; that where it begins if nothing was."""
+        last = self._course.last
+        return begin if last is None else last.sequence_next
+
     @property
     def failure(self) -> GeologError | None:
         """Why nothing more can be pushed, if so."""

@@ -1,6 +1,6 @@
 """Ending streams and cutting off their fronts: seal, truncate, retention, delete.
 
-Rules: PROTOCOL H4, H11, S15, S16 and T7.
+Rules: PROTOCOL H4, H11, H14, S15, S16 and T7.
 """
 
 import logging
@@ -13,11 +13,13 @@ import trio
 
 from geolog.background import all_of
 from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.segment_list import SegmentList
 from geolog.catalog.stream_catalog import StreamCatalog, check_life
 from geolog.catalog.stream_settings import StreamChanges, paused_in
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.partition.partition_retention import PartitionRetention
 from geolog.partition.takeover import Takeover
+from geolog.protocol.ids import FIRST_SEQUENCE
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.retention import Clocks, RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
@@ -100,32 +102,79 @@ class StreamUpkeep:
     async def truncate(self, name: PartitionName, first_sequence: int) -> int:
         """Raise the partition's trim to this sequence; a trim that is higher already stays.
 
-        Records that a mirror may lack stay. Segments that lie whole before the trim are deleted
-        with their ledgers. Returns the sequence at which the partition begins.
+        Records that a mirror may lack stay, unless the stream evicts them. Segments that lie
+        whole before the trim are deleted with their ledgers. Returns the sequence at which the
+        partition begins.
         """
         stream = await self.catalog.read(name.stream)
-        if stream.life == name.life:
-            for region in stream.relay_to:
-                held = await self._mirrored_to(name.mirrored_in(region))
-                first_sequence = min(first_sequence, held)
+        if stream.life == name.life and stream.relay_to:
+            first_sequence = await self._kept_for_mirrors(name, stream, first_sequence)
         trim = await self.partitions.trims.move(
             name, LogSequence(first_sequence), now_us=self.now_us()
         )
         await self.partitions.trims.drop_trimmed(name)
         return trim.first_sequence
 
+    async def _kept_for_mirrors(
+        self, name: PartitionName, stream: StreamRecord, asked: int
+    ) -> int:
+        """Where the home may begin if it is to begin there, so that no mirror misses records.
+
+        Mirrors that would keep too much are let go on further behind.
+        """
+        held = {
+            region: await self._mirrored_to(name.mirrored_in(region))
+            for region in stream.relay_to
+        }
+        if stream.relay_evict_bytes is not None and min(held.values()) < asked:
+            kept = await self._first_kept_of(name, asked, stream.relay_evict_bytes)
+            for region, mirrored_to in held.items():
+                if mirrored_to + 1 >= kept:
+                    continue
+                await self.partitions.trims.evict(name.mirrored_in(region), kept)
+                held[region] = kept
+                _log.warning(
+                    "%s: the mirror in %s lacks trimmed records of more than %d bytes; if it"
+                    " does not have them yet, it goes on at sequence %d",
+                    name,
+                    region,
+                    stream.relay_evict_bytes,
+                    kept,
+                )
+        return min([asked, *held.values()])
+
+    async def _first_kept_of(
+        self, name: PartitionName, asked: int, kept_bytes_max: int
+    ) -> LogSequence:
+        """The first segment with at most so many bytes from its beginning to `asked`."""
+        segments = SegmentList(name, self.partitions)
+        await segments.refresh()
+        at_asked = await segments.last_where(lambda one: one.first_sequence <= asked)
+        if at_asked is None:
+            return FIRST_SEQUENCE
+        end_bytes = at_asked.size_bytes_before
+        before = await segments.last_where(
+            lambda one: end_bytes - one.size_bytes_before > kept_bytes_max
+        )
+        if before is None:
+            return FIRST_SEQUENCE
+        number = await segments.next_from(before.row_number + 1)
+        first = None if number is None else await segments.at(number)
+        return (first or at_asked).first_sequence
+
     async def _mirrored_to(self, mirror: PartitionName) -> int:
-        """The last sequence of a mirror's completed rows; its first if it has none.
+        """The last sequence of a mirror's completed rows; where it begins if it has none.
 
         The home keeps that record, too: a relay compares the entry at the mirror's end with the
         home's before it goes on behind it.
         """
+        trim = await self.partitions.trims.read_latest(mirror)
         async with aclosing(self.partitions.segments.numbers_back(mirror)) as numbers:
             async for number in numbers:
                 for listed in await self.partitions.segments.at(mirror, [number]):
                     if listed.record.last_sequence is not None:
-                        return max(0, listed.record.last_sequence)
-        return (await self.partitions.trims.read(mirror)).first_sequence
+                        return max(trim.evicted_before, listed.record.last_sequence)
+        return max(trim.evicted_before, trim.first_sequence)
 
     async def retain(self, retention: PartitionRetention) -> None:
         """Truncate a partition to its retention."""

@@ -160,6 +160,9 @@ class StreamRecord:
     """The regions that mirror a `regional` stream, sorted."""
     relay_paused: tuple[str, ...] = ()
     """Those of them that are sent nothing for now, sorted."""
+    relay_evict_bytes: int | None = None
+    """Trimmed bytes of each partition that its home keeps for a mirror that lacks them, at
+    most; the mirror then goes on behind them. None: it keeps all."""
 
     @property
     def home(self) -> str | None:
@@ -215,6 +218,15 @@ class OwnerRecord:
     """Whether its stream is being deleted; it never has an owner again, not even briefly."""
 
 
+@attrs.frozen
+class SequenceGap:
+    """Sequences that a mirror lacks, although its home had them."""
+
+    first: Sequence
+    end: Sequence
+    """The sequence after the last one."""
+
+
 @attrs.frozen(kw_only=True)
 class TrimRecord:
     """Where a partition begins now; earlier records were truncated, or are past retention."""
@@ -222,6 +234,19 @@ class TrimRecord:
     first_sequence: Sequence = FIRST_SEQUENCE
     trimmed_us: int = 0
     """When the trim was decided."""
+    evicted_before: Sequence = FIRST_SEQUENCE
+    """Of a mirror: the beginning of a segment of its home. If the mirror ends before it, the
+    mirror goes on there, behind a gap: its home keeps nothing earlier for it."""
+    gap: SequenceGap | None = None
+    """The last gap that the mirror went on behind."""
+
+    def parts_of(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        """A run of sequences in parts, and for each whether the mirror never had it."""
+        if self.gap is None:
+            return [(first, end, False)]
+        low, high = (min(max(one, first), end) for one in (self.gap.first, self.gap.end))
+        parts = [(first, low, False), (low, high, True), (high, end, False)]
+        return [one for one in parts if one[0] < one[1]]
 
 
 @attrs.frozen(kw_only=True)

@@ -1,14 +1,26 @@
 """Defects of relays, bridges and mirrors: each replaces a good method."""
 
+import attrs
 import trio
 
+from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.partition_trims import PartitionTrims
+from geolog.client.reading.walk import PartitionWalk
 from geolog.ledger.reading.ledger_reader import FetchedEntry
+from geolog.metadata.documents import seal_document
+from geolog.metadata.seam import Freshness, Put
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.relay_multicast import MulticastPort
 from geolog.partition.stream_upkeep import StreamUpkeep
+from geolog.protocol.ids import Sequence
 from geolog.protocol.mirror_course import DropRepeat, MirrorCourse, SentEntry, Verdict
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from geolog.protocol.stream_state import (
+    PartitionName,
+    SegmentRecord,
+    StreamRecord,
+    TrimRecord,
+)
 from geolog.protocol.watermark import Watermark
 from geolog.wire.entry import EncodedEntry
 from relay.bridge.bridge_ends import BridgeEnds
@@ -22,7 +34,9 @@ from relay.protocol.incoming import IncomingChannel, IncomingEffect, PushEntry
 from relay.protocol.outgoing import OutgoingChannel, OutgoingEffect
 from relay.protocol.standby_buffer import StandbyBuffer
 from sim.planted.planted_bug import PlantedBug
+from sim.world.chance import Draws
 from sim.world.draws.relay_draws import with_relays
+from sim.world.options import Options
 from topology.errors import TrimmedError
 
 # A planted bug changes private state of the code that it breaks.
@@ -37,7 +51,50 @@ _relayed = HomeLog._relayed
 _on_sent = MulticastPort.on_sent
 _read = HomeFeed._read
 
+_kept_for_mirrors = StreamUpkeep._kept_for_mirrors
+_go_on_behind_gap = PartitionTrims.go_on_behind_gap
+
 _NO_END = 1 << 60
+
+
+def with_evictions(options: Options, draws: Draws) -> Options:
+    """A world with relays whose stream keeps next to nothing for mirrors that are behind."""
+    drawn = with_relays(options, draws)
+    return attrs.evolve(
+        drawn,
+        knobs=attrs.evolve(drawn.knobs, relay_evict_bytes=1),
+        stream=attrs.evolve(drawn.stream, truncation_rest_s_max=0.5),
+    )
+
+
+async def keep_one_byte(
+    upkeep: StreamUpkeep, name: PartitionName, stream: StreamRecord, asked: int
+) -> int:
+    """Keep nothing for mirrors, whatever the stream says."""
+    greedy = attrs.evolve(stream, relay_evict_bytes=1)
+    return await _kept_for_mirrors(upkeep, name, greedy, asked)
+
+
+async def go_on_without_gap(
+    trims: PartitionTrims,
+    mirror: PartitionName,
+    owner: VersionedOwner,
+    end: Sequence,
+    *,
+    now_us: int,
+) -> TrimRecord:
+    """Begin the mirror again where its home has entries, as if it had been trimmed."""
+    begun = await _go_on_behind_gap(trims, mirror, owner, end, now_us=now_us)
+    path = trims._paths.trim(mirror)
+    _, version = await trims._read(mirror, Freshness.LATEST)
+    silent = attrs.evolve(begun, gap=None)
+    await trims._metadata.multi([Put(path, seal_document(silent), version)])
+    return silent
+
+
+async def never_behind_gap(_walk: PartitionWalk, _row: SegmentRecord) -> bool:
+    """Take the next row for the one that follows."""
+    return False
 
 
 def tell_what_is_pushed(
@@ -232,6 +289,24 @@ RELAY_BUGS: dict[str, PlantedBug] = {
         "a mirror takes an entry without records for a repeat, and anything above for the next",
         [(MirrorCourse, "on_entry", drop_what_has_no_records)],
         drawn_for=with_relays,
+    ),
+    "hold-evicts": PlantedBug(
+        117,
+        "a stream that holds all lets mirrors go on behind",
+        [(StreamUpkeep, "_kept_for_mirrors", keep_one_byte)],
+        drawn_for=with_relays,
+    ),
+    "gap-untold": PlantedBug(
+        118,
+        "a mirror goes on behind what its home dropped, and notes no gap",
+        [(PartitionTrims, "go_on_behind_gap", go_on_without_gap)],
+        drawn_for=with_evictions,
+    ),
+    "gap-passed-over": PlantedBug(
+        119,
+        "a reader of a mirror passes over what its home dropped",
+        [(PartitionWalk, "_is_behind_gap", never_behind_gap)],
+        drawn_for=with_evictions,
     ),
     "sealed-feed-rests": PlantedBug(
         116,

@@ -85,6 +85,8 @@ class Knobs:
     """How long the stream is used before its relays start."""
     relay_buffer_entries: int = 100_000
     """Entries of a partition in the buffer of a relay, at most."""
+    relay_evict_bytes: int | None = None
+    """Trimmed bytes that the stream keeps for mirrors that lack them; None keeps all."""
     hedge: str = "auto"
     """The hedge policy of all reads, as in `connect`; `own` is one that is not geolog's."""
 

@@ -28,6 +28,8 @@ from topology.survive import Loss
 
 P = ParamSpec("P")
 
+_EVICT_BYTES = 1 << 30
+
 _SIZES = ("ensemble_size", "write_quorum", "ack_quorum", "min_regions")
 
 
@@ -51,21 +53,48 @@ def _later_relay_options(verb: Callable[P, None]) -> Callable[P, None]:
             metavar="TIME|SIZE",
             help="Refuse appends while mirrors are further behind, e.g. 5s. Not available yet.",
         ),
+    ):
+        verb = option(verb)
+    return verb
+
+
+def _retention_options(verb: Callable[P, None]) -> Callable[P, None]:
+    """Add the options for trimmed records that mirrors lack."""
+    for option in (
+        click.option(
+            "--relay-evict-bytes",
+            type=parse_bytes,
+            metavar="SIZE",
+            help="With --relay-retention evict: trimmed bytes of each partition to keep for a"
+            " mirror that lacks them. [default: 1GiB]",
+        ),
         click.option(
             "--relay-retention",
             type=click.Choice(["hold", "evict"]),
-            help="hold: keep records until every mirror has them. evict is not available yet."
-            " [default: hold]",
+            help="Records that retention or truncate would drop and a mirror lacks: hold keeps"
+            " them all; evict keeps some, and the mirror goes on behind a gap. [default: hold]",
         ),
     ):
         verb = option(verb)
     return verb
 
 
+def _take_relay_retention(settings: dict[str, object]) -> None:
+    """Turn the two options for trimmed records into one setting. UsageError."""
+    kind, size_bytes = settings.pop("relay_retention"), settings["relay_evict_bytes"]
+    if kind == "hold" and size_bytes is not None:
+        raise click.UsageError(
+            "--relay-evict-bytes is for --relay-retention evict: hold keeps all"
+        )
+    if kind == "hold":
+        settings["relay_evict_bytes"] = "all"
+    elif kind == "evict" and size_bytes is None:
+        settings["relay_evict_bytes"] = _EVICT_BYTES
+
+
 def _check_available(settings: dict[str, object]) -> None:
     """Take the options that are not built yet out of the settings, and refuse their use."""
     for option, key, built in (
-        ("--relay-retention evict", "relay_retention", "hold"),
         ("--rpo-max", "rpo_max", None),
         ("--on-isolation stop", "on_isolation", "continue"),
     ):
@@ -116,6 +145,7 @@ def command() -> None:
     metavar="POSITION",
     help="Where mirrors begin: earliest or latest; a new stream has no other place.",
 )
+@_retention_options
 @_later_relay_options
 @click.option(
     "--survive",
@@ -232,6 +262,9 @@ def create(
     their cost.
     """
     _check_available(settings)
+    _take_relay_retention(settings)
+    if settings["relay_evict_bytes"] == "all":
+        settings["relay_evict_bytes"] = None
     begin = parse_bound(relay_from, now_us=_now_us)
     has_sizes = any(settings[size] is not None for size in _SIZES)
     if survive is not None and has_sizes:
@@ -282,6 +315,8 @@ def _show(description: StreamDescription) -> None:
         document["retention_s"] = "forever"
     if description.retention_bytes is None:
         document["retention_bytes"] = "all"
+    if description.relay_evict_bytes is None:
+        document["relay_evict_bytes"] = "holds all" if description.relay_to else None
     document["relay_to"] = ", ".join(description.relay_to) or None
     document["survive"] = description.survive or "set by its quorum sizes"
     show(document, output)
@@ -316,6 +351,7 @@ def _mirror_row(mirror: MirrorDescription) -> dict[str, object]:
         "rows": mirror.rows_count,
         "first_sequence": mirror.first_sequence,
         "completed_to": mirror.completed_sequence,
+        "evicted": mirror.evicted,
     }
 
 
@@ -421,6 +457,7 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
     help="Where new mirrors begin, rounded down to a segment: earliest, latest, last:N, a DLSN,"
     " sequence:N, time:RFC3339, time:-1h or txid:N. [default: earliest]",
 )
+@_retention_options
 @_later_relay_options
 def update(*, name: str, relay_from: str | None, **settings: object) -> None:
     """Change settings of a stream; options not given leave theirs unchanged.
@@ -428,6 +465,7 @@ def update(*, name: str, relay_from: str | None, **settings: object) -> None:
     Writers opened after the change use the new settings.
     """
     _check_available(settings)
+    _take_relay_retention(settings)
     given = {
         key: None if value in ("forever", "all") else value
         for key, value in settings.items()

@@ -57,8 +57,9 @@ class PartitionRange:
             end = min(end, until)
         if start >= end:
             return None
+        reason = GapReason.EVICTED if trimmed.is_evicted else GapReason.TRIMMED
         known = start if start != UNKNOWN_SEQUENCE else None
-        gap = Gap(str(self.name.stream), self.name.number, GapReason.TRIMMED, known, end)
+        gap = Gap(str(self.name.stream), self.name.number, reason, known, end)
         if self._is_start_ahead():
             known = gap.from_sequence if self.held is None else self.held.from_sequence
             self.held = attrs.evolve(gap, from_sequence=known)

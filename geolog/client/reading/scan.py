@@ -24,7 +24,7 @@ from geolog.protocol.asking_pace import AskingPace
 from geolog.protocol.ids import NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
 from topology.errors import (
     DamagedBytesError,
     GeologError,
@@ -146,13 +146,16 @@ class PartitionScan:
 
         It is at least as new as the list of segments read last, and need not be newer.
         """
-        found = await self._insist(
+        return (await self.trim_record()).first_sequence
+
+    async def trim_record(self) -> TrimRecord:
+        """Where the partition begins, and the gap of a mirror, with retries."""
+        return await self._insist(
             lambda: self._partitions.trims.read(self.name),
             timeout_s=self.config.end_timeout_s,
             late=f"the first sequence of {self.name} could not be looked up",
             why="metadata does not answer",
         )
-        return found.first_sequence
 
     async def is_sealed_before(self, number: int) -> bool:
         """Whether the partition is sealed without this segment. NoSuchStreamError."""

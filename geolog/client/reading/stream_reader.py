@@ -30,7 +30,7 @@ from geolog.client.reading.read_range import Begin, Until
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.record import Gap, RecordBatch
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
-from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk
+from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk, runs_gone
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
@@ -251,7 +251,9 @@ async def _read_ahead(
         try:
             begin = wanted.begin
             if begin.trimmed_from is not None:
-                await send.send((wanted, TrimmedRun(begin.trimmed_from, begin.sequence)))
+                trim = await scan.trim_record()
+                for run in runs_gone(trim, begin.trimmed_from, begin.sequence):
+                    await send.send((wanted, run))
             if wanted.until.is_before(begin):
                 return
             async with open_walk(scan, begin, end, deliver=deliver) as walk:

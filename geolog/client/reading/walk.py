@@ -11,9 +11,10 @@ not come. `LedgerWatch` reports changes of an open ledger.
 A segment may be trimmed at any moment. The walk then goes on where the partition begins, and
 reports the gap.
 
-Rules: PROTOCOL H10, R1, R7, R10, R11 and R16.
+Rules: PROTOCOL H10, H14, R1, R7, R10, R11 and R16.
 """
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -23,7 +24,7 @@ import trio
 from geolog.background import open_background
 from geolog.client.reading.ledger_watch import LedgerWatch
 from geolog.client.reading.place_search import PlaceSearch
-from geolog.client.reading.read_range import Begin
+from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin
 from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.reading.ledger_reader import FetchedEntry
@@ -33,7 +34,7 @@ from geolog.protocol.entry_numbering import SEGMENT_BEGIN
 from geolog.protocol.ids import NO_ENTRY, EntryId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import SegmentRecord
+from geolog.protocol.stream_state import SegmentRecord, TrimRecord
 from topology.errors import (
     DamagedBytesError,
     DataLostError,
@@ -54,10 +55,19 @@ class Chunk:
 
 @attrs.frozen
 class TrimmedRun:
-    """Trimmed sequences, from the next one due."""
+    """Sequences that are gone, from the next one due."""
 
     from_sequence: int
     to_sequence: int
+    is_evicted: bool = False
+    """Whether the mirror never had them; else they were trimmed."""
+
+
+def runs_gone(trim: TrimRecord, first: int, end: int) -> list[TrimmedRun]:
+    """The runs of sequences, up to `end`, that a partition with this trim has no more."""
+    if first == UNKNOWN_SEQUENCE:
+        return [TrimmedRun(first, end)]
+    return [TrimmedRun(*part) for part in trim.parts_of(first, end)]
 
 
 @asynccontextmanager
@@ -104,6 +114,7 @@ class PartitionWalk:
         self._entry = begin.entry
         self._sequence: int | None = None
         self._least_sequence = begin.sequence  # The range begins here.
+        self._gone: deque[TrimmedRun] = deque()  # To be returned before all else.
         self._ledger: LedgerRecord | None = None
         self._watch: LedgerWatch | None = None  # Only for a ledger that may change.
         self._readable = NO_ENTRY  # By the ledger's own numbers.
@@ -130,7 +141,9 @@ class PartitionWalk:
         A read that follows ends only when the stream is sealed.
         """
         found: Chunk | TrimmedRun | None = None
-        while found is None and not self._is_at_end():
+        while found is None and (self._gone or not self._is_at_end()):
+            if self._gone:
+                return self._gone.popleft()
             try:
                 found = await self._step()
             except NoSuchLedgerError:
@@ -143,7 +156,7 @@ class PartitionWalk:
         if segment is None:
             return await self._find_segment()
         numbering = segment.numbering
-        if numbering.is_in_earlier(self._entry):
+        if numbering.is_in_earlier(self._entry) or await self._is_behind_gap(segment):
             return await self._go_to_begin_of(segment)
         ledger = await self._ledger_of(segment)
         entry = numbering.in_ledger(self._entry)
@@ -155,6 +168,17 @@ class PartitionWalk:
             self._segment, self._entry = self._segment + 1, SEGMENT_BEGIN
             return None
         return await self._follow(segment, ledger, entry)
+
+    async def _is_behind_gap(self, row: SegmentRecord) -> bool:
+        """Whether a mirror's row is the next, but its home evicted what was between."""
+        if not self._scan.name.mirror or self._entry != row.numbering.first:
+            return False
+        if self._sequence is not None:
+            return self._sequence < row.first_sequence
+        if self._least_sequence >= row.first_sequence:
+            return False
+        gap = (await self._scan.trim_record()).gap  # The walk begins at this row.
+        return gap is not None and gap.end == row.first_sequence
 
     def _is_at_end(self) -> bool:
         end = self._end
@@ -381,14 +405,15 @@ class PartitionWalk:
         return await self._go_to_begin_of(segment)
 
     async def _go_to_begin_of(self, segment: SegmentRecord) -> TrimmedRun | None:
-        """Go to the first entry of the segment's ledger; sequences in between were trimmed."""
+        """Go to the first entry of the segment's ledger; sequences in between are gone."""
         number = segment.row_number
         due = self._least_sequence if self._sequence is None else self._sequence
         self._close_stream()
         if segment.first_sequence <= due:
             self._segment, self._entry = number, segment.numbering.first
             return None
-        trim = await self._scan.trim()
+        record = await self._scan.trim_record()
+        trim = record.first_sequence
         if trim < segment.first_sequence:
             await self._scan.check_stream()
             raise DataLostError(
@@ -399,4 +424,5 @@ class PartitionWalk:
         self._segment, self._entry = max(number, begin.row_number), begin.entry
         self._sequence, self._least_sequence = None, trim
         self._ledger = None
-        return TrimmedRun(due, trim)
+        self._gone.extend(runs_gone(record, due, trim))
+        return self._gone.popleft()

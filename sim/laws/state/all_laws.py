@@ -34,6 +34,7 @@ from sim.laws.state.law_15_nothing_made_up import NothingMadeUp
 from sim.laws.state.law_18_mirrors_are_prefixes import MirrorsArePrefixes
 from sim.laws.state.law_18_rows_in_order import RowsInOrder
 from sim.laws.state.law_19_told_is_durable import ToldIsDurable
+from sim.laws.state.law_20_gaps_are_recorded import GapsAreRecorded
 from sim.laws.state.law_20_only_homes_relay import OnlyHomesRelay
 from sim.laws.state.law_21_best_choice import BestChoice
 from sim.laws.state.law_21_fragments_adhere import FragmentsAdhere
@@ -75,6 +76,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("18", RowsInOrder()),
         ("19", ToldIsDurable()),
         ("20", OnlyHomesRelay()),
+        ("20", GapsAreRecorded()),
         ("21", FragmentsAdhere()),
         ("21", BestChoice()),
         ("22", BoundsHold()),

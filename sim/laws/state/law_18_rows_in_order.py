@@ -89,7 +89,8 @@ class RowsInOrder:
     ) -> Iterator[str]:
         trim = now.mirror_trims[mirror].first_sequence
         at_home = now.trims[mirror[1]].first_sequence
-        if trim > at_home:
+        # A home that evicts raises its own trim a moment later.
+        if trim > max(at_home, now.mirror_trims[mirror].evicted_before):
             yield f"it begins at sequence {trim}, its home at {at_home}"
         for number, before in self._before.get(mirror, {}).items():
             found = rows.get(number)

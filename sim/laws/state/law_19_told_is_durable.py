@@ -33,7 +33,8 @@ class ToldIsDurable:
             self._believed[key] = durable
             region, partition = mirror
             words = f"{relay_id} believes {durable} of partition {partition} durable"
-            if before is not None and (durable is None or durable < before):
+            has_fallen = before is not None and (durable is None or durable < before)
+            if has_fallen and not (durable is None and _is_begun_again(now, mirror)):
                 yield f"{words} in {region}, and {before} earlier"
             if durable is not None and not _is_durable(now, mirror, durable):
                 yield f"{words} in {region}, where no ack set has it"
@@ -77,3 +78,8 @@ def _is_durable(now: Look, mirror: MirrorKey, durable: Watermark) -> bool:
         if fragment.rule(record.quorum).is_ack(entry, have):
             return True
     return False
+
+
+def _is_begun_again(now: Look, mirror: MirrorKey) -> bool:
+    """Whether the mirror has gone on behind a gap, empty at first."""
+    return now.mirror_trims[mirror].gap is not None

@@ -56,6 +56,7 @@ class Tending:
             STREAM,
             **terms,
             relay_to=list(options.relay_to),
+            relay_evict_bytes=self.calls.knobs.relay_evict_bytes,
             partitions=stream.partitions,
             segment_bytes=self.calls.knobs.segment_bytes,
             segment_age_s=stream.segment_age_s,

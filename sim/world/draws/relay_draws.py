@@ -85,6 +85,7 @@ def with_relays(drawn: Options, draws: Draws) -> Options:
             pause_s_max=0.1,
             rest_s_max=1.0,
             relay_buffer_entries=draws.choice("buffers of relays", (100_000, 100_000, 3, 20)),
+            relay_evict_bytes=draws.choice("evictions", (None, None, 1, 3000)),
             relays_after_s=draws.choice("relays after", (0.0, 0.0, 6.0)),
             is_room_tight=False,
             writer_window_records=None,

@@ -44,7 +44,13 @@ class Durable:
         self.moved = trio.Event()
 
 
-async def create(log: geolog.Log, *, segment_bytes: int = 1 << 20, partitions: int = 1) -> None:
+async def create(
+    log: geolog.Log,
+    *,
+    segment_bytes: int = 1 << 20,
+    partitions: int = 1,
+    evict_bytes: int | None = None,
+) -> None:
     await log.create_stream(
         STREAM,
         mode="regional",
@@ -52,6 +58,7 @@ async def create(log: geolog.Log, *, segment_bytes: int = 1 << 20, partitions: i
         relay_to=[TARGET],
         segment_bytes=segment_bytes,
         partitions=partitions,
+        relay_evict_bytes=evict_bytes,
     )
 
 
