@@ -69,6 +69,7 @@ class Log:
     list_nodes = _in_trio_thread(TrioLog.list_nodes)
     relay_status = _in_trio_thread(TrioLog.relay_status)
     pause_relay = _in_trio_thread(TrioLog.pause_relay)
+    resync_relay = _in_trio_thread(TrioLog.resync_relay)
     resume_relay = _in_trio_thread(TrioLog.resume_relay)
     health = _in_trio_thread(TrioLog.health)
 

@@ -3,7 +3,7 @@
 Anybody may move a trim, and anybody may drop segments from the front of a list: owners only
 append to it.
 
-Rules: PROTOCOL H1, H14 and S12.
+Rules: PROTOCOL H1, H14, H15 and S12.
 """
 
 from contextlib import aclosing, suppress
@@ -33,7 +33,7 @@ from geolog.metadata.seam import (
     Operation,
     Put,
 )
-from geolog.protocol.ids import Sequence
+from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.stream_state import (
     PartitionName,
     SegmentRecord,
@@ -123,21 +123,27 @@ class PartitionTrims:
                 continue
             return evicted
 
-    async def go_on_behind_gap(
-        self, mirror: PartitionName, owner: VersionedOwner, end: Sequence, *, now_us: int
+    async def begin_again(
+        self,
+        mirror: PartitionName,
+        owner: VersionedOwner,
+        at: Sequence,
+        *,
+        ended: Sequence,
+        now_us: int,
     ) -> TrimRecord:
-        """Begin a mirror that ends at `end` again where it was let go on; note the gap.
+        """Begin a mirror that ended at `ended` again at `at`; note the gap, if there is one.
 
-        Its rows are all before that; the caller drops them. FencedError if another process
-        owns the mirror.
+        The caller drops its rows. FencedError if another process owns the mirror.
         """
         while True:
             found, version = await self._read(mirror, Freshness.LATEST)
             begun = attrs.evolve(
                 found,
-                first_sequence=found.evicted_before,
+                first_sequence=max(found.first_sequence, at),
                 trimmed_us=now_us,
-                gap=SequenceGap(end, found.evicted_before),
+                evicted_before=max(found.evicted_before, at if ended < at else FIRST_SEQUENCE),
+                gap=SequenceGap(ended, at) if ended < at else found.gap,
             )
             try:
                 await self._metadata.multi(

@@ -84,6 +84,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, Freshness, Metadata
+from geolog.partition.mirror_resync import MirrorResync
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.read_back import BatchReadBack
 from geolog.partition.relay_multicast import MulticastConfig, RelayMulticast
@@ -698,6 +699,27 @@ class Log:
             for stream, each in wanted
         ]
         return {str(one.name): list(one.relay_paused) for one in changed}
+
+    @_public
+    async def resync_relay(
+        self, name: str, *, target: str, accept_gap: bool = False
+    ) -> list[MirrorResync]:
+        """Throw a mirror's records away, and have the home send all that it has left again.
+
+        For a mirror that cannot go on by itself: its link is `stopped`. accept_gap: go on even
+        if the home has dropped records that the region never got; readers are told. Answers
+        with where each partition begins. ConflictError without it, and then nothing is done;
+        NoSuchStreamError, InvalidArgumentError; SealedError if the mirror is sealed, for then
+        it has everything.
+        """
+        record, names = await self._named(name)
+        if target not in record.relay_to:
+            raise InvalidArgumentError(
+                f"{record.name} is not relayed to {target!r}; its targets are"
+                f" {', '.join(record.relay_to) or 'none'}"
+            )
+        mirrors = [one.mirrored_in(target) for one in names]
+        return await self.partition_opener.resync_mirrors(mirrors, accept_gap=accept_gap)
 
     @asynccontextmanager
     @_public

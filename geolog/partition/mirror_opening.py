@@ -101,7 +101,9 @@ async def _begun_behind_gap(
     )
     end = Sequence(max(taken.state.sequence_next, trim.first_sequence))
     if end < trim.evicted_before:
-        trim = await trims.go_on_behind_gap(name, taken.owner, end, now_us=takeover.now_us())
+        trim = await trims.begin_again(
+            name, taken.owner, trim.evicted_before, ended=end, now_us=takeover.now_us()
+        )
         _log.warning(
             "mirror %s goes on at sequence %d: its home dropped %d records that it never got",
             name,

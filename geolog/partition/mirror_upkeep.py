@@ -57,6 +57,9 @@ async def _is_sealed(
             f"mirror {mirror.name} has nothing from sequence {own.evicted_before} on, where its"
             " home lets it go on: open it again"
         )
+    why = await partitions.owners.why_deposed(mirror.name, mirror.owner)
+    if why is not None:  # An owner that writes nothing would not notice.
+        raise why
     await mirror.follow_trim(trim.first_sequence)
     if not owner.record.is_sealed:
         return False

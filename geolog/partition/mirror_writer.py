@@ -44,7 +44,7 @@ from geolog.protocol.mirror_course import (
     TakeEntry,
 )
 from geolog.protocol.roll import RollPolicy
-from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.stream_state import OwnerRecord, PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
 from topology.errors import (
     ClosedError,
@@ -150,6 +150,11 @@ class MirrorWriter:
     def epoch(self) -> Epoch:
         """The owner epoch under which this writer writes."""
         return self._rows.owner.record.epoch
+
+    @property
+    def owner(self) -> OwnerRecord:
+        """The claim under which this writer writes."""
+        return self._rows.owner.record
 
     def taken_end(self, begin: Sequence) -> Sequence:
         """The sequence after all that was taken; that where it begins if nothing was."""

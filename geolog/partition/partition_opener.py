@@ -1,6 +1,6 @@
 """Opens partitions as their owner, for direct writers and for proxies.
 
-Rules: PROTOCOL O19.
+Rules: PROTOCOL H15 and O19.
 """
 
 import random
@@ -15,6 +15,7 @@ from geolog.catalog.offers import Offer
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.partition.hand_over import HandedOver, hand_over
 from geolog.partition.mirror_opening import open_mirror
+from geolog.partition.mirror_resync import MirrorResync, planned_resync, resync_mirror
 from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, last_watermark
 from geolog.partition.offer import open_offer
 from geolog.partition.owner import OwnedPartitions, open_partition_writers
@@ -25,7 +26,7 @@ from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
-from topology.errors import InvalidArgumentError, SealedError
+from topology.errors import ConflictError, InvalidArgumentError, SealedError
 from topology.stream_policy import PolicyKind
 
 
@@ -74,6 +75,29 @@ class PartitionOpener:
             takeover=self.upkeep.takeover,
             config=self.config,
         )
+
+    async def resync_mirrors(
+        self, mirrors: Sequence[PartitionName], *, accept_gap: bool
+    ) -> list[MirrorResync]:
+        """Begin mirrors again with what their homes have left; see `resync_mirror`.
+
+        ConflictError, and nothing is done, if records would be missing and that is not
+        accepted. SealedError, FencedError.
+        """
+        partitions = self.upkeep.partitions
+        planned = [await planned_resync(mirror, partitions) for mirror in mirrors]
+        if not accept_gap and (lacking := [one for one in planned if one.gap_count]):
+            told = [
+                f"{mirrors[0].stream}#{one.partition}: the home does not have records"
+                f" {one.ended} to {one.begins - 1} any more, and {one.region} never got them"
+                for one in lacking
+            ]
+            raise ConflictError(
+                f"{'; '.join(told)}. Nothing was done. To go on without them, accept the gap"
+            )
+        for mirror, one in zip(mirrors, planned, strict=True):
+            await resync_mirror(mirror, one, self.upkeep.takeover, who=self.who)
+        return planned
 
     async def end_sealed_mirror(self, mirror: PartitionName) -> Watermark | None:
         """The last entry of a mirror that is sealed; None if it has none.

@@ -52,7 +52,7 @@ _on_sent = MulticastPort.on_sent
 _read = HomeFeed._read
 
 _kept_for_mirrors = StreamUpkeep._kept_for_mirrors
-_go_on_behind_gap = PartitionTrims.go_on_behind_gap
+_begin_again = PartitionTrims.begin_again
 
 _NO_END = 1 << 60
 
@@ -75,16 +75,17 @@ async def keep_one_byte(
     return await _kept_for_mirrors(upkeep, name, greedy, asked)
 
 
-async def go_on_without_gap(
+async def begin_without_gap(
     trims: PartitionTrims,
     mirror: PartitionName,
     owner: VersionedOwner,
-    end: Sequence,
+    at: Sequence,
     *,
+    ended: Sequence,
     now_us: int,
 ) -> TrimRecord:
     """Begin the mirror again where its home has entries, as if it had been trimmed."""
-    begun = await _go_on_behind_gap(trims, mirror, owner, end, now_us=now_us)
+    begun = await _begin_again(trims, mirror, owner, at, ended=ended, now_us=now_us)
     path = trims._paths.trim(mirror)
     _, version = await trims._read(mirror, Freshness.LATEST)
     silent = attrs.evolve(begun, gap=None)
@@ -92,7 +93,7 @@ async def go_on_without_gap(
     return silent
 
 
-async def never_behind_gap(_walk: PartitionWalk, _row: SegmentRecord) -> bool:
+async def never_elsewhere(_walk: PartitionWalk, _row: SegmentRecord) -> bool:
     """Take the next row for the one that follows."""
     return False
 
@@ -299,13 +300,13 @@ RELAY_BUGS: dict[str, PlantedBug] = {
     "gap-untold": PlantedBug(
         118,
         "a mirror goes on behind what its home dropped, and notes no gap",
-        [(PartitionTrims, "go_on_behind_gap", go_on_without_gap)],
+        [(PartitionTrims, "begin_again", begin_without_gap)],
         drawn_for=with_evictions,
     ),
     "gap-passed-over": PlantedBug(
         119,
         "a reader of a mirror passes over what its home dropped",
-        [(PartitionWalk, "_is_behind_gap", never_behind_gap)],
+        [(PartitionWalk, "_begins_elsewhere", never_elsewhere)],
         drawn_for=with_evictions,
     ),
     "sealed-feed-rests": PlantedBug(

@@ -1,4 +1,4 @@
-"""`geolog relay`: shows how regional streams reach other regions, pauses and resumes them."""
+"""`geolog relay`: shows how regional streams reach other regions, and mends that."""
 
 import sys
 import textwrap
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import click
 import trio
 
-from geolog.cli.arguments import stream_name
+from geolog.cli.arguments import confirm, partition_or_stream, stream_name
 from geolog.cli.invocation import Noun, examples, this_invocation
 from geolog.cli.session import ask, open_log, too_slow
 from geolog.cli.signals import ending_at_signals
@@ -22,7 +22,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 @click.group(cls=Noun, name="relay")
 def command() -> None:
-    """Show how regional streams reach other regions; pause and resume that.
+    """Show how regional streams reach other regions; pause, resume and resync that.
 
     A link is the way of a stream from its home to one region that mirrors it.
     """
@@ -144,6 +144,41 @@ def pause(*, what: str, targets: tuple[str, ...]) -> None:
 def resume(*, what: str, targets: tuple[str, ...]) -> None:
     """Let paused targets go on, from where they stopped."""
     _change(what, targets, is_paused=False)
+
+
+@command.command(
+    epilog=examples(
+        "geolog relay resync shop/carts --target eu-west",
+        "geolog relay resync shop/carts --target eu-west --accept-gap --yes",
+    )
+)
+@click.argument("stream", metavar="STREAM", type=partition_or_stream)
+@click.option("--target", required=True, metavar="REGION", help="The region of the mirror.")
+@click.option(
+    "--accept-gap",
+    is_flag=True,
+    help="Go on even if the home has dropped records that the region never got.",
+)
+def resync(*, stream: str, target: str, accept_gap: bool) -> None:
+    """Throw a mirror away, and send it all that its home has left.
+
+    For a link that is stopped: the nodes of the region lost the mirror, it differs from its
+    home, or the home dropped what comes next. Readers in the region read at home meanwhile.
+    """
+    confirm(f"Throw away the mirror of {stream} in {target}?")
+    found = ask(lambda log: log.resync_relay(stream, target=target, accept_gap=accept_gap))
+    show(
+        [
+            {
+                "partition": one.partition,
+                "target": one.region,
+                "begins": one.begins,
+                "missing": one.gap_count,
+            }
+            for one in found
+        ],
+        this_invocation().config.output,
+    )
 
 
 def _change(what: str, targets: tuple[str, ...], *, is_paused: bool) -> None:

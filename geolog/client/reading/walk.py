@@ -36,6 +36,7 @@ from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import SegmentRecord, TrimRecord
 from topology.errors import (
+    ConflictError,
     DamagedBytesError,
     DataLostError,
     GeologError,
@@ -156,7 +157,7 @@ class PartitionWalk:
         if segment is None:
             return await self._find_segment()
         numbering = segment.numbering
-        if numbering.is_in_earlier(self._entry) or await self._is_behind_gap(segment):
+        if numbering.is_in_earlier(self._entry) or await self._begins_elsewhere(segment):
             return await self._go_to_begin_of(segment)
         ledger = await self._ledger_of(segment)
         entry = numbering.in_ledger(self._entry)
@@ -169,12 +170,15 @@ class PartitionWalk:
             return None
         return await self._follow(segment, ledger, entry)
 
-    async def _is_behind_gap(self, row: SegmentRecord) -> bool:
-        """Whether a mirror's row is the next, but its home evicted what was between."""
+    async def _begins_elsewhere(self, row: SegmentRecord) -> bool:
+        """Whether a mirror's row is the next, but begins elsewhere than the one before ended.
+
+        Its home evicted what was between, or the mirror was begun again.
+        """
         if not self._scan.name.mirror or self._entry != row.numbering.first:
             return False
         if self._sequence is not None:
-            return self._sequence < row.first_sequence
+            return self._sequence != row.first_sequence
         if self._least_sequence >= row.first_sequence:
             return False
         gap = (await self._scan.trim_record()).gap  # The walk begins at this row.
@@ -410,6 +414,11 @@ class PartitionWalk:
         due = self._least_sequence if self._sequence is None else self._sequence
         self._close_stream()
         if segment.first_sequence <= due:
+            if self._sequence is not None and segment.first_sequence < self._sequence:
+                raise ConflictError(
+                    f"{self._scan.name} was begun again at sequence {segment.first_sequence},"
+                    f" while sequence {self._sequence} was due: open the reader again"
+                )
             self._segment, self._entry = number, segment.numbering.first
             return None
         record = await self._scan.trim_record()

@@ -1,0 +1,132 @@
+"""Mirrors that cannot go on are begun again, with all that their home has left."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.partition.mirror_entry import MirrorEntry
+from geolog.protocol.ids import Sequence
+from relay.bridge.bridge_ends import BridgeEnds
+from sim.in_process import open_in_process_cluster
+from tests.pure.relay.test_bridges import open_home, open_target, wait_equal
+from tests.pure.relay.test_evictions import Writing, wait_equal_behind
+from tests.pure.whole.mirroring import (
+    HOME,
+    REGIONS,
+    STREAM,
+    TARGET,
+    create,
+    entries_of,
+    home_of,
+    mirror_of,
+    open_mirror,
+    relay,
+)
+from tests.pure.whole.test_mirrors import forged
+
+
+async def test_a_mirror_that_differs_is_sent_everything_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home)
+        await Writing(home).append(5)
+        await relay(log, count=3)
+        stored = await entries_of(log, await home_of(log))
+        async with open_mirror(log) as mirror:
+            mirror.push(MirrorEntry.of(forged(stored[3].data), previous=stored[2].mark))
+        async with open_home(cluster) as ends, open_target(cluster):
+            alarm = await first_alarm(ends)
+            [begun] = await home.resync_relay(STREAM, target=TARGET)
+            await wait_equal(home)
+            report = await home.verify_stream(STREAM)
+
+    assert "the mirror ends with" in alarm
+    assert (begun.region, begun.begins, begun.gap_count) == (TARGET, 0, 0)
+    assert report.is_good
+
+
+async def test_records_that_nobody_has_any_more_need_consent(autojump_clock: MockClock) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home, segment_bytes=64 << 10)
+        writing = Writing(home)
+        await writing.append(2)
+        await relay(log)
+        await writing.append(10)
+        trims = home.access.partitions.trims
+        await trims.move(await home_of(home), Sequence(9), now_us=1)
+        await trims.drop_trimmed(await home_of(home))
+        async with open_home(cluster) as ends, open_target(cluster):
+            alarm = await first_alarm(ends)
+            with pytest.raises(
+                geolog.ConflictError, match=r"records 2 to \d any more, and eu-west never got"
+            ):
+                await home.resync_relay(STREAM, target=TARGET)
+            [begun] = await home.resync_relay(STREAM, target=TARGET, accept_gap=True)
+            await wait_equal_behind(home)
+            async with log.open_reader(STREAM, start=geolog.AtSequence(1)) as reader:
+                items = [one async for one in reader.items()]
+        trim = await trims.read_latest(await mirror_of(home))
+
+    assert "trimmed" in alarm
+    assert 2 < begun.begins <= 9
+    assert trim.gap is not None
+    assert (trim.gap.first, trim.gap.end) == (2, begun.begins)
+    gaps = [one for one in items if isinstance(one, geolog.Gap)]
+    assert [(one.from_sequence, one.reason.value) for one in gaps] == [
+        (1, "trimmed"),
+        (2, "evicted"),
+    ]
+    values = [one.value for one in items if isinstance(one, geolog.Record)]
+    assert values == writing.values[begun.begins :]
+
+
+async def test_a_reader_that_was_further_is_told_to_begin_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+        open_home(cluster),
+        open_target(cluster),
+    ):
+        await create(home)
+        await Writing(home).append(4)
+        await wait_equal(home)
+        async with log.open_reader(STREAM, follow=True) as reader:
+            seen = [await anext(reader) for _ in range(4)]
+            await home.resync_relay(STREAM, target=TARGET)
+            with pytest.raises(geolog.ConflictError, match="begun again at sequence 0"):
+                await anext(reader)
+        await wait_equal(home)
+
+    assert [one.sequence for one in seen] == [0, 1, 2, 3]
+
+
+async def test_a_region_without_a_mirror_is_refused(autojump_clock: MockClock) -> None:
+    async with open_in_process_cluster(REGIONS) as cluster, cluster.open_client(HOME) as home:
+        await create(home)
+        with pytest.raises(
+            geolog.InvalidArgumentError, match="not relayed to 'mars'; its targets are eu-west"
+        ):
+            await home.resync_relay(STREAM, target="mars")
+
+
+async def first_alarm(ends: BridgeEnds) -> str:
+    """Why a channel of this home was stopped, once one is."""
+    while True:
+        with trio.fail_after(60):
+            for bridge in ends.served:
+                if bridge.alarms:
+                    return bridge.alarms[0]
+            await trio.sleep(0.1)
