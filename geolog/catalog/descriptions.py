@@ -53,6 +53,12 @@ class StreamDescription:
     """The regions that mirror it."""
     relay_evict_bytes: int | None
     """Trimmed bytes of each partition that are kept for mirrors that lack them; None: all."""
+    rpo_max_s: float | None
+    """Appends are refused while mirrors lack records older than this; None: never."""
+    rpo_max_bytes: int | None
+    """Appends are refused while mirrors lack more than this of a partition; None: never."""
+    rpo_targets: list[str]
+    """The mirrors that count: `all`, `any`, or names of regions."""
     partitions: int
     ensemble_size: int
     write_quorum: int

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import attrs
+import trio
 
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
@@ -200,6 +201,19 @@ class StreamCatalog:
     async def read_same_latest(self, known: StreamRecord) -> StreamRecord:
         """The settings of this stream, including all that was written before this call."""
         found = await self.read_latest(known.name)
+        check_life(known, found)
+        return found
+
+    async def look(self, known: StreamRecord, changed: trio.Event) -> StreamRecord:
+        """The settings of this stream nearby; `changed` is set once there may be others.
+
+        NoSuchStreamError, also if another stream has its name.
+        """
+        path = self._paths.stream(known.name)
+        stored = await self._metadata.find(path, changed=changed)
+        if stored is None:
+            raise NoSuchStreamError(f"stream {str(known.name)!r} does not exist")
+        found = open_document(stored.data, StreamRecord, path=path)
         check_life(known, found)
         return found
 

@@ -74,6 +74,9 @@ class StreamPlan:
             writer_retention_s=settings.writer_retention_s,
             relay_to=settings.relay_to,
             relay_evict_bytes=settings.relay_evict_bytes,
+            rpo_max_s=settings.rpo_max_s,
+            rpo_max_bytes=settings.rpo_max_bytes,
+            rpo_targets=settings.rpo_targets,
         )
 
 

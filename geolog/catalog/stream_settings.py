@@ -1,6 +1,6 @@
 """A stream's settings: what a caller may ask for, what is valid, and what may change later.
 
-Rules: PROTOCOL S14 and T7.
+Rules: PROTOCOL S14, T7 and T8.
 """
 
 from collections.abc import Collection, Iterable
@@ -8,6 +8,7 @@ from typing import Literal
 
 import attrs
 
+from geolog.protocol.loss_bound import ALL_TARGETS, ANY_TARGET
 from geolog.protocol.stream_state import (
     PARTITIONS_MAX,
     SEGMENT_AGE_S,
@@ -24,6 +25,12 @@ from topology.stream_policy import OURS, PlacementTerms, PolicyKind, terms_named
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN = 64 * 1024
+
+RPO_BYTES_MIN = 1 << 20
+"""The largest record, and a few batches of the default size, fit into the smallest bound."""
+
+RPO_S_MIN = 0.1
+"""The answer of a mirror takes a round trip between two regions."""
 
 _MAY_DIFFER = {"created_us", "life", "is_sealed", "is_incomplete", "home_epoch", "survive"}
 _NAMES = {"placement": "policy"}
@@ -53,6 +60,21 @@ def parse_durability(text: str) -> Durability:
 def parse_targets(regions: Iterable[str]) -> tuple[str, ...]:
     """The regions that mirror a stream: each once, sorted."""
     return tuple(sorted(set(regions)))
+
+
+def parse_rpo_targets(given: str | Iterable[str]) -> tuple[str, ...]:
+    """The mirrors at which a loss is bounded: `all`, `any`, or names of regions, sorted.
+
+    A text may name several, separated by commas. InvalidArgumentError.
+    """
+    parts = given.split(",") if isinstance(given, str) else given
+    chosen = tuple(sorted({one for part in parts if (one := part.strip())}))
+    if not chosen or (len(chosen) > 1 and not {ALL_TARGETS, ANY_TARGET}.isdisjoint(chosen)):
+        raise InvalidArgumentError(
+            f"rpo targets {', '.join(chosen) or 'are empty'}: give 'all', 'any', or names of"
+            " regions, e.g. eu-west,ap-northeast"
+        )
+    return chosen
 
 
 def check_policy(terms: PlacementTerms, own: OwnPolicies) -> None:
@@ -100,6 +122,14 @@ class StreamSettings:
     """The regions that mirror a `regional` stream."""
     relay_evict_bytes: int | None = None
     """Trimmed bytes of each partition to keep for mirrors that lack them; None keeps all."""
+    rpo_max_s: float | None = None
+    """Refuse appends while mirrors lack records older than this; None does not."""
+    rpo_max_bytes: int | None = None
+    """Refuse appends while mirrors lack more than this of a partition; None does not."""
+    rpo_targets: tuple[str, ...] = attrs.field(
+        default=(ALL_TARGETS,), converter=parse_rpo_targets
+    )
+    """The mirrors that count: all of them, any one, or those in these regions."""
 
     @property
     def sizes(self) -> SizesGiven:
@@ -136,6 +166,14 @@ class StreamChanges:
     """The regions that mirror the stream from now on; empty: none."""
     relay_evict_bytes: int | Literal["same"] | None = "same"
     """None: keep all trimmed bytes that mirrors lack."""
+    rpo_max_s: float | Literal["same"] | None = "same"
+    """None: no bound in time. A bound in time replaces one in bytes."""
+    rpo_max_bytes: int | Literal["same"] | None = "same"
+    """None: no bound in bytes. A bound in bytes replaces one in time."""
+    rpo_targets: tuple[str, ...] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(parse_rpo_targets)
+    )
+    """The mirrors that count; `all` once there is no bound any more."""
 
     def applied_to(self, record: StreamRecord) -> StreamRecord:
         """The record with these changes. InvalidArgumentError, SealedError."""
@@ -144,7 +182,13 @@ class StreamChanges:
             for field in attrs.fields(StreamChanges)
             if (value := getattr(self, field.name)) != field.default
         }
+        if isinstance(self.rpo_max_s, float | int):
+            given.setdefault("rpo_max_bytes", None)
+        if isinstance(self.rpo_max_bytes, int):
+            given.setdefault("rpo_max_s", None)
         changed = attrs.evolve(record, **given)
+        if self.rpo_targets is None and changed.rpo_max_s is None is changed.rpo_max_bytes:
+            changed = attrs.evolve(changed, rpo_targets=(ALL_TARGETS,))
         check_settings(changed)
         if changed.partitions < record.partitions:
             raise InvalidArgumentError(
@@ -226,6 +270,40 @@ def check_settings(record: StreamRecord) -> None:
                 "bytes to keep for mirrors that are behind must be positive, got"
                 f" {record.relay_evict_bytes}"
             )
+    _check_rpo(record)
+
+
+def _check_rpo(record: StreamRecord) -> None:
+    """InvalidArgumentError unless the bound on a loss can be kept."""
+    max_s, max_bytes, chosen = record.rpo_max_s, record.rpo_max_bytes, record.rpo_targets
+    if max_s is None and max_bytes is None:
+        if chosen != (ALL_TARGETS,):
+            raise InvalidArgumentError(
+                f"rpo targets {', '.join(chosen)}: give the bound, too, e.g. --rpo-max 64MiB"
+            )
+        return
+    if max_s is not None and max_bytes is not None:
+        raise InvalidArgumentError(
+            f"rpo max is {max_s:g} s and {max_bytes} bytes: give one of the two"
+        )
+    if max_s is not None and not max_s >= RPO_S_MIN:
+        raise InvalidArgumentError(f"rpo max must be >= {RPO_S_MIN:g}s, got {max_s:g} s")
+    if max_bytes is not None and max_bytes < RPO_BYTES_MIN:
+        raise InvalidArgumentError(
+            f"rpo max must be >= {RPO_BYTES_MIN // 1024}KiB, got {max_bytes} bytes"
+        )
+    if not record.relay_to:
+        raise InvalidArgumentError(
+            "rpo max bounds how far mirrors may be behind, and the stream has none: name them"
+            " (--relay-to), or turn the bound off (--rpo-max none)"
+        )
+    if chosen in ((ALL_TARGETS,), (ANY_TARGET,)):
+        return
+    if unknown := sorted(set(chosen) - set(record.relay_to)):
+        raise InvalidArgumentError(
+            f"rpo targets name {', '.join(unknown)}, to which the stream is not relayed; its"
+            f" targets are {', '.join(record.relay_to)}"
+        )
 
 
 def check_same(there: StreamRecord, wanted: StreamRecord) -> None:

@@ -321,6 +321,9 @@ class Log:
         relay_to: Sequence[str] | None = None,
         relay_from: Bound = EARLIEST,
         relay_evict_bytes: int | None = None,
+        rpo_max_s: float | None = None,
+        rpo_max_bytes: int | None = None,
+        rpo_targets: str | Sequence[str] = "all",
         partitions: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
         segment_age_s: float = SEGMENT_AGE_S,
@@ -346,6 +349,9 @@ class Log:
         relay_from: where mirrors begin; a new stream has but one place.
         relay_evict_bytes: trimmed bytes of each partition to keep for mirrors that lack them;
         a mirror that lacks more goes on behind a gap. None keeps all.
+        rpo_max_s, rpo_max_bytes: refuse appends (OverCapacityError) while mirrors lack records
+        older than this, or more than this of a partition; give one of the two, or none.
+        rpo_targets: the mirrors that count: "all", "any" one of them, or names of regions.
         partitions: number of partitions, each a log with its own order.
         segment_bytes, segment_age_s: roll to a new segment at this size or age.
         retention_s, retention_bytes: each partition keeps at least this much; None keeps all.
@@ -372,6 +378,9 @@ class Log:
             retention_bytes=retention_bytes,
             writer_retention_s=writer_retention_s,
             relay_evict_bytes=relay_evict_bytes,
+            rpo_max_s=rpo_max_s,
+            rpo_max_bytes=rpo_max_bytes,
+            rpo_targets=rpo_targets,
         )
         freshness = Freshness.NEARBY
         while True:
@@ -444,11 +453,16 @@ class Log:
         relay_to: Sequence[str] | None = None,
         relay_from: Bound = EARLIEST,
         relay_evict_bytes: int | Literal["same"] | None = "same",
+        rpo_max_s: float | Literal["same"] | None = "same",
+        rpo_max_bytes: int | Literal["same"] | None = "same",
+        rpo_targets: str | Sequence[str] | None = None,
     ) -> StreamDescription:
         """Change settings of a stream; leave the others as they are.
 
-        Writers opened from now on use them. The number of partitions can only grow. A retention
-        of None keeps all records. relay_to: the regions that mirror the stream from now on; the
+        Writers opened from now on use them; a bound on the loss of a home holds for open ones,
+        too, within a second or two. The number of partitions can only grow. A retention of None
+        keeps all records. rpo_max_s and rpo_max_bytes replace each other; None turns them off.
+        relay_to: the regions that mirror the stream from now on; the
         mirrors in others are deleted. relay_from: where mirrors begin that are new; it is
         rounded down to the beginning of a segment. relay_evict_bytes: trimmed bytes to keep for
         mirrors that lack them; None keeps all. NoSuchStreamError, InvalidArgumentError,
@@ -463,6 +477,9 @@ class Log:
             writer_retention_s=writer_retention_s,
             relay_to=relay_to,
             relay_evict_bytes=relay_evict_bytes,
+            rpo_max_s=rpo_max_s,
+            rpo_max_bytes=rpo_max_bytes,
+            rpo_targets=rpo_targets,
         )
         stream = StreamName.parse(name)
         check_begin_of_more(relay_from, relay_to)

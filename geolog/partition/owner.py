@@ -15,10 +15,12 @@ from geolog.background import all_of, open_background
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.partition.ledger_allocator import LedgerAllocator
+from geolog.partition.loss_guard import LossGuard
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.relay_multicast import RelayMulticast
 from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.takeover import Takeover
+from geolog.protocol.loss_bound import LossTerms
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.stream_takeover import (
     CountPartitions,
@@ -27,7 +29,12 @@ from geolog.protocol.stream_takeover import (
     StreamTakeover,
     TakePartitions,
 )
-from topology.errors import FencedError
+from topology.errors import FencedError, GeologError, NoSuchStreamError
+
+_TOLD_S = 2.0
+"""How long a new owner waits to be told how far mirrors are, if the stream bounds that."""
+
+_LOOK_AGAIN_S = 1.0
 
 
 @asynccontextmanager
@@ -64,6 +71,7 @@ async def open_partition_writers(
             multicast=multicast,
             nursery=nursery,
             latest=stream,
+            loss_terms=stream.loss_terms,
             core=StreamTakeover.of_stream(stream.partitions, now_s=now_s)
             if number is None
             else StreamTakeover.of_partition(number, now_s=now_s),
@@ -96,6 +104,8 @@ class OwnedPartitions:
     core: StreamTakeover
     latest: StreamRecord
     """The stream when its partitions were last counted."""
+    loss_terms: LossTerms | None
+    """The bound on what the loss of its home could cost, as last seen."""
     in_order: list[PartitionWriter] = attrs.field(factory=list)
     """The writers, in the order of their partitions."""
     _taken: list[PartitionWriter] = attrs.field(factory=list)
@@ -122,7 +132,28 @@ class OwnedPartitions:
             raise
         for writer in self.in_order[self._running_count :]:
             self.nursery.start_soon(writer.run, name=f"owner of {writer.name}")
+        guards = [one.guard for one in self.in_order[self._running_count :]]
         self._running_count = len(self.in_order)
+        with trio.move_on_after(_TOLD_S):  # Appends are refused until then.
+            await all_of([one.wait_known for one in guards if one is not None])
+
+    async def follow_loss_terms(self) -> None:
+        """Bound the loss of a home as the stream's record says; ends with the stream."""
+        while True:
+            changed = trio.Event()
+            try:
+                found = await self.catalog.look(self.stream, changed)
+            except NoSuchStreamError:
+                return
+            except GeologError as error:
+                if not error.retriable:
+                    raise
+                await trio.sleep(_LOOK_AGAIN_S)
+                continue
+            self.loss_terms = found.loss_terms
+            for writer in self._taken:
+                writer.use_loss_terms(found.loss_terms)
+            await changed.wait()
 
     async def _take_all(self, step: Step) -> None:
         while True:
@@ -175,7 +206,11 @@ class OwnedPartitions:
             multicast=(
                 self.multicast.port(name) if self.multicast and self.stream.relay_to else None
             ),
+            guard=None
+            if self.stream.home is None
+            else LossGuard(name, multicast=self.multicast, now_us=self.now_us),
         )
+        writer.use_loss_terms(self.loss_terms)
         self._taken.append(writer)
         return writer
 

@@ -148,6 +148,8 @@ class PartitionOpener:
                 multicast=self.multicast,
             ) as owned,
         ):
+            if stream.home is not None:
+                nursery.start_soon(owned.follow_loss_terms)
             if not policy.keeps_all:
                 nursery.start_soon(
                     partial(

@@ -55,6 +55,7 @@ from geolog.partition.batch_in_flight import (
 )
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
 from geolog.partition.ledger_allocator import LedgerAllocator
+from geolog.partition.loss_guard import LossGuard
 from geolog.partition.open_segment import OpenSegment
 from geolog.partition.relay_multicast import MulticastPort
 from geolog.partition.repeated_batch import ReadBack, RepeatedBatch
@@ -64,6 +65,7 @@ from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.takeover import TakenOver
 from geolog.protocol.append_failure import told_of_record
 from geolog.protocol.ids import EntryId, Epoch
+from geolog.protocol.loss_bound import LossTerms
 from geolog.protocol.owner_answers import (
     AppendRefused,
     OwnerAnswer,
@@ -122,10 +124,12 @@ class PartitionWriter:
         read_back: ReadBack,
         nursery: trio.Nursery,
         multicast: MulticastPort | None = None,
+        guard: LossGuard | None = None,
     ) -> None:
         """`nursery`: runs short tasks, such as the one that finds out why it was lost.
 
         multicast: the way to the relays of the region, if the stream is relayed.
+        guard: judges appends by how far mirrors are; None for a stream that has none.
         """
         self.name = name
         self._stream = stream
@@ -145,6 +149,7 @@ class PartitionWriter:
         self._read_back = read_back
         self._nursery = nursery
         self._multicast = multicast
+        self._guard = guard
         self._first_sequence = taken.first_sequence
         self.acknowledged = taken.state
         self._sent_state = taken.state.copy()
@@ -208,6 +213,16 @@ class PartitionWriter:
     def epoch(self) -> Epoch:
         """The owner epoch under which this writer writes."""
         return self.owner.epoch
+
+    @property
+    def guard(self) -> LossGuard | None:
+        """The bound on what the loss of its home could cost; None for a `global` stream."""
+        return self._guard
+
+    def use_loss_terms(self, terms: LossTerms | None) -> None:
+        """Bound from now on what the loss of the home could cost, or do not."""
+        if self._guard is not None and self._failure is None:
+            self._guard.use(terms, sequence_next=self.sequence_next)
 
     @property
     def sequence_next(self) -> int:
@@ -294,12 +309,17 @@ class PartitionWriter:
                 return self._repeat(sealed, stamp, listener)
             if self._refusal is not None:
                 return answered(self._answer_to_unsent(is_numbered=stamp is not None))
+            if self._guard is not None:
+                self._guard.check(sealed.length_bytes)
             self._admission.admit(
                 terms, sent=self._sent_state, sequence_next=self._sequencer.sequence_next
             )
         except GeologError as error:
             return answered(answer_of_error(error))
         assigned = self._sequencer.assign(sealed.record_count, now_us=self.now_us())
+        if self._guard is not None:
+            first = assigned.first_sequence
+            self._guard.on_taken(first, first + sealed.record_count, sealed.length_bytes)
         batch = BatchInFlight(sealed, assigned, trio.current_time(), terms, listener=listener)
         self._accept(batch)
         return batch
@@ -674,6 +694,8 @@ class PartitionWriter:
     def close(self) -> None:
         """Release the connections to nodes."""
         self._source.close()
+        if self._guard is not None:
+            self._guard.close()
 
     async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -4,11 +4,14 @@ Each process has one. It keeps a connection to each of the first relays of its r
 order of their joining, and a bounded queue for each. A relay that is away gets nothing: it
 reads the log. No append waits for anything here.
 
-Rules: PROTOCOL T4.
+The coordinator among them tells how far targets are of partitions that somebody follows.
+
+Rules: PROTOCOL T4 and T8.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 import attrs
 import trio
@@ -22,9 +25,14 @@ from geolog.wire.multicast import (
     MULTICAST_BYTES_MAX,
     MULTICAST_PATH,
     SUBPROTOCOL_MULTICAST,
+    SUBPROTOCOL_MULTICAST_OF_ENTRIES,
+    MulticastAsk,
     MulticastEntry,
+    MulticastHeld,
     MulticastHello,
     MulticastLog,
+    MulticastProgress,
+    decode_multicast,
     encode_multicast,
 )
 from topology.errors import DamagedBytesError, GeologError
@@ -87,6 +95,19 @@ class MulticastPort:
             self._multicast.publish(self._name, encoded)
 
 
+class ProgressListener(Protocol):
+    """Follows how far the targets of a partition are."""
+
+    @property
+    def held_target(self) -> str:
+        """The target because of which appends are refused; empty if they are not."""
+        ...
+
+    def on_progress(self, told: MulticastProgress) -> None:
+        """A coordinator tells the place of one target."""
+        ...
+
+
 @attrs.define(eq=False)
 class _Relay:
     address: Address
@@ -94,6 +115,31 @@ class _Relay:
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     is_connected: bool = False
     has_more: trio.Event = attrs.field(factory=trio.Event)
+    tells_progress: bool = False
+    """Whether this connection has a version in which it does."""
+    numbers: dict[PartitionName, int] = attrs.field(factory=dict)
+    """Of the logs that were named on this connection."""
+    names: list[PartitionName] = attrs.field(factory=list)
+    """Those logs, in the order of their numbers, from 1."""
+    asked: dict[PartitionName, str] = attrs.field(factory=dict)
+    """The logs of which it was asked, and the target that holds each, as it was told."""
+
+    def begin(self, *, tells_progress: bool) -> None:
+        """A connection begins: nothing was said on it."""
+        self.is_connected, self.tells_progress = True, tells_progress
+        self.numbers, self.names, self.asked = {}, [], {}
+        self.has_more.set()
+
+    def number(self, name: PartitionName, messages: list[bytes]) -> int:
+        """The number of a log; if it is new on this connection, it is named first."""
+        number = self.numbers.get(name)
+        if number is None:
+            self.names.append(name)
+            number = self.numbers[name] = len(self.names)
+            messages.append(
+                encode_multicast(MulticastLog(number, str(name.stream), name.life, name.number))
+            )
+        return number
 
 
 class RelayMulticast:
@@ -115,6 +161,7 @@ class RelayMulticast:
         self._find_relays = find_relays
         self._config = config or MulticastConfig()
         self._relays: dict[Address, _Relay] = {}
+        self._followed: dict[PartitionName, list[ProgressListener]] = {}
         self._is_wanted = trio.Event()
 
     def __repr__(self) -> str:
@@ -131,6 +178,28 @@ class RelayMulticast:
             if relay.is_connected:
                 relay.queue.push(_Acknowledged(name, encoded), encoded.length_bytes)
                 relay.has_more.set()
+
+    def follow(self, name: PartitionName, listener: ProgressListener) -> None:
+        """Be told how far the targets of a partition are, until `leave`."""
+        self._followed.setdefault(name, []).append(listener)
+        for relay in self._relays.values():
+            relay.asked.pop(name, None)  # Asked again, it tells all again.
+        self._is_wanted.set()
+        self.wake()
+
+    def leave(self, name: PartitionName, listener: ProgressListener) -> None:
+        """Be told nothing more."""
+        listeners = self._followed.get(name, [])
+        if listener in listeners:
+            listeners.remove(listener)
+        if not listeners:
+            self._followed.pop(name, None)
+        self.wake()
+
+    def wake(self) -> None:
+        """Tell the relays what a listener has to tell."""
+        for relay in self._relays.values():
+            relay.has_more.set()
 
     def statistics(self) -> dict[str, MulticastStatistics]:
         """Counts for each relay, by its address."""
@@ -167,7 +236,10 @@ class RelayMulticast:
                     async with self._messages.open(
                         relay.address,
                         MULTICAST_PATH,
-                        subprotocols=(SUBPROTOCOL_MULTICAST,),
+                        subprotocols=(
+                            SUBPROTOCOL_MULTICAST,
+                            SUBPROTOCOL_MULTICAST_OF_ENTRIES,
+                        ),
                         message_bytes_max=MULTICAST_BYTES_MAX,
                     ) as socket:
                         await self._send_all(relay, socket)
@@ -180,31 +252,51 @@ class RelayMulticast:
 
     async def _send_all(self, relay: _Relay, socket: MessageSocket) -> None:
         await socket.send(encode_multicast(self._hello))
-        relay.is_connected = True
+        relay.begin(tells_progress=socket.subprotocol == SUBPROTOCOL_MULTICAST)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch, socket)
-            known: dict[PartitionName, int] = {}
+            nursery.start_soon(self._hear, relay, socket)
             while True:
                 await relay.has_more.wait()
                 relay.has_more = trio.Event()
+                if questions := self._questions(relay):
+                    await socket.send(b"".join(questions))
                 while taken := relay.queue.take(_JOINED_BYTES_MAX):
-                    await socket.send(b"".join(_encoded(taken, known)))
+                    await socket.send(b"".join(_encoded(relay, taken)))
 
-    async def _watch(self, socket: MessageSocket) -> None:
-        """Notice that the relay has left, which is an error: a relay says nothing."""
-        said = await socket.receive()
-        raise DamagedBytesError(f"a relay answered a multicast, with {len(said)} bytes")
+    def _questions(self, relay: _Relay) -> list[bytes]:
+        """Ask about logs that are followed, and tell which of them are held."""
+        messages: list[bytes] = []
+        if not relay.tells_progress:
+            return messages
+        for name in self._followed:
+            if name not in relay.asked:
+                log = relay.number(name, messages)
+                messages.append(encode_multicast(MulticastAsk(log)))
+                relay.asked[name] = ""
+        for name, told in relay.asked.items():
+            held = max((one.held_target for one in self._followed.get(name, ())), default="")
+            if held != told:
+                log = relay.number(name, messages)
+                messages.append(encode_multicast(MulticastHeld(log, held)))
+                relay.asked[name] = held
+        return messages
+
+    async def _hear(self, relay: _Relay, socket: MessageSocket) -> None:
+        """Take what the relay tells, until it leaves."""
+        while True:
+            for message in decode_multicast(await socket.receive()):
+                if not isinstance(message, MulticastProgress):
+                    raise DamagedBytesError(f"a relay sent {type(message).__name__}")
+                if not 1 <= message.log <= len(relay.names):
+                    raise DamagedBytesError(f"{message} is of a log that was not named")
+                for listener in self._followed.get(relay.names[message.log - 1], ()):
+                    listener.on_progress(message)
 
 
-def _encoded(taken: list[_Acknowledged], known: dict[PartitionName, int]) -> list[bytes]:
+def _encoded(relay: _Relay, taken: list[_Acknowledged]) -> list[bytes]:
     """The messages for these entries; logs that are new on this connection are named first."""
     messages: list[bytes] = []
     for one in taken:
-        name, number = one.name, known.get(one.name)
-        if number is None:
-            number = known[name] = len(known) + 1
-            messages.append(
-                encode_multicast(MulticastLog(number, str(name.stream), name.life, name.number))
-            )
-        messages.append(encode_multicast(MulticastEntry(number, one.encoded)))
+        log = relay.number(one.name, messages)
+        messages.append(encode_multicast(MulticastEntry(log, one.encoded)))
     return messages

@@ -21,6 +21,7 @@ from geolog.protocol.ids import (
     SegmentEntry,
     Sequence,
 )
+from geolog.protocol.loss_bound import ALL_TARGETS, ANY_TARGET, LossTerms
 from topology.errors import InvalidArgumentError
 from topology.quorum import QuorumConfig
 from topology.stream_policy import REGION_AWARE_TERMS, PlacementTerms
@@ -163,11 +164,31 @@ class StreamRecord:
     relay_evict_bytes: int | None = None
     """Trimmed bytes of each partition that its home keeps for a mirror that lacks them, at
     most; the mirror then goes on behind them. None: it keeps all."""
+    rpo_max_s: float | None = None
+    """Maximum age of what the loss of its home could cost; None: not bounded in time."""
+    rpo_max_bytes: int | None = None
+    """Maximum bytes of it, in each partition; None: not bounded in size."""
+    rpo_targets: tuple[str, ...] = (ALL_TARGETS,)
+    """The mirrors at which that is judged: all, any one, or those of these regions."""
 
     @property
     def home(self) -> str | None:
         """The region of a `regional` stream's copies and owners; None for a `global` one."""
         return self.placement.region
+
+    @property
+    def loss_terms(self) -> LossTerms | None:
+        """The bound on what the loss of its home could cost; None if there is none."""
+        if not self.relay_to or (self.rpo_max_s is None and self.rpo_max_bytes is None):
+            return None
+        is_any = self.rpo_targets == (ANY_TARGET,)
+        is_named = not is_any and self.rpo_targets != (ALL_TARGETS,)
+        return LossTerms(
+            targets=self.rpo_targets if is_named else self.relay_to,
+            is_any=is_any,
+            max_bytes=self.rpo_max_bytes,
+            max_s=self.rpo_max_s,
+        )
 
     def partition_names(self) -> list[PartitionName]:
         """The names of all its partitions."""

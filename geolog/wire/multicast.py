@@ -1,4 +1,4 @@
-"""Binary messages of subprotocol `geolog.v1.multicast`: acknowledged entries for a relay.
+"""Binary messages of subprotocol `geolog.v2.multicast`: acknowledged entries for a relay.
 
 Each WebSocket message is one or more messages. Layout, little-endian:
 
@@ -8,9 +8,13 @@ Each WebSocket message is one or more messages. Layout, little-endian:
 
 The first message is a hello. A log is named before its first entry: the name is given a number
 for this connection. The body of MULTICAST_ENTRY is the entry as its owner sealed it, which has
-checksums of its own; the others are JSON objects. There are no answers.
+checksums of its own; the others are JSON objects.
 
-Rules: PROTOCOL T4.
+Owners of streams whose loss is bounded ask how far the targets of a log are. The relay tells
+it from then on, if it coordinates; and the owner tells when it holds appends back. Subprotocol
+`geolog.v1.multicast` has none of these three messages.
+
+Rules: PROTOCOL T4 and T8.
 """
 
 import enum
@@ -24,10 +28,13 @@ from crc32c import crc32c
 
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.wire.entry import EncodedEntry, decode_entry
-from geolog.wire.limits import DOCUMENT_BYTES_MAX, ENTRY_BYTES_MAX
+from geolog.wire.limits import DOCUMENT_BYTES_MAX, ENTRY_BYTES_MAX, INT64_MAX
 from topology.errors import DamagedBytesError, GeologError
 
-SUBPROTOCOL_MULTICAST = "geolog.v1.multicast"
+SUBPROTOCOL_MULTICAST = "geolog.v2.multicast"
+
+SUBPROTOCOL_MULTICAST_OF_ENTRIES = "geolog.v1.multicast"
+"""The version before, in which nobody asks for progress."""
 
 MULTICAST_PATH = "/relay/multicast"
 
@@ -68,26 +75,72 @@ class MulticastEntry:
     encoded: EncodedEntry
 
 
-MulticastMessage = MulticastHello | MulticastLog | MulticastEntry
+@attrs.frozen
+class MulticastAsk:
+    """The owner wants to be told how far the targets of a log are, from now on."""
+
+    log: int
+
+
+@attrs.frozen(kw_only=True)
+class MulticastProgress:
+    """The place of one target of a log, as it told this coordinator."""
+
+    log: int
+    target: str
+    relay_epoch: int
+    """Of the coordinator."""
+    durable_next: int
+    """The first sequence that the target has not durably."""
+    tail_next: int
+    """The sequence up to which `lag_bytes` counts; the coordinator may have read further."""
+    lag_bytes: int
+    """Bytes between the two, at most."""
+    since_us: int
+    """When the oldest record between them was appended, or earlier; 0 if there is none."""
+
+
+@attrs.frozen
+class MulticastHeld:
+    """The owner holds appends to a log back, or does not any more."""
+
+    log: int
+    target: str
+    """The target that is too far behind; empty: appends go on."""
+
+
+MulticastDocument = (
+    MulticastHello | MulticastLog | MulticastAsk | MulticastProgress | MulticastHeld
+)
+MulticastMessage = MulticastDocument | MulticastEntry
 
 
 class _Type(enum.IntEnum):
     MULTICAST_HELLO = 1
     MULTICAST_LOG = 2
     MULTICAST_ENTRY = 3
+    MULTICAST_ASK = 4
+    MULTICAST_PROGRESS = 5
+    MULTICAST_HELD = 6
 
 
 _FRONT = struct.Struct("<B3xIII")
 _CHECKED_BYTES = 12
-_DOCUMENTS: dict[int, type[MulticastHello | MulticastLog]] = {
+_DOCUMENTS: dict[int, type[MulticastDocument]] = {
     _Type.MULTICAST_HELLO: MulticastHello,
     _Type.MULTICAST_LOG: MulticastLog,
+    _Type.MULTICAST_ASK: MulticastAsk,
+    _Type.MULTICAST_PROGRESS: MulticastProgress,
+    _Type.MULTICAST_HELD: MulticastHeld,
 }
 
 MULTICAST_MESSAGE_TYPES: dict[type[MulticastMessage], int] = {
     MulticastHello: _Type.MULTICAST_HELLO,
     MulticastLog: _Type.MULTICAST_LOG,
     MulticastEntry: _Type.MULTICAST_ENTRY,
+    MulticastAsk: _Type.MULTICAST_ASK,
+    MulticastProgress: _Type.MULTICAST_PROGRESS,
+    MulticastHeld: _Type.MULTICAST_HELD,
 }
 """The number of each message on the wire."""
 
@@ -132,16 +185,13 @@ def _entry(log: int, body: memoryview) -> MulticastEntry:
     return MulticastEntry(log, EncodedEntry(decoded.header, (body,), crc32c(body)))
 
 
-def _document(type_: int, body: memoryview) -> MulticastHello | MulticastLog:
+def _document(type_: int, body: memoryview) -> MulticastDocument:
     class_ = _DOCUMENTS.get(type_)
     if class_ is None or len(body) > DOCUMENT_BYTES_MAX:
         raise DamagedBytesError(f"unknown message of type {type_}, {len(body)} bytes")
     try:
         message = _CONVERTER.structure(json.loads(bytes(body)), class_)
-        if isinstance(message, MulticastLog):
-            if not (0 <= message.log <= _NUMBER_MAX and message.partition >= 0):
-                raise DamagedBytesError(f"numbers of {message} are out of range")
-            StreamName.parse(message.stream)
+        _check(message)
     except DamagedBytesError:
         raise
     except GeologError as error:
@@ -151,6 +201,26 @@ def _document(type_: int, body: memoryview) -> MulticastHello | MulticastLog:
             f"the fields of {class_.__name__} are wrong: {error}"
         ) from error
     return message
+
+
+def _check(message: MulticastDocument) -> None:
+    if isinstance(message, MulticastHello):
+        return
+    numbers: tuple[int, ...] = ()
+    if isinstance(message, MulticastLog):
+        StreamName.parse(message.stream)
+        numbers = (message.partition,)
+    elif isinstance(message, MulticastProgress):
+        numbers = (
+            message.relay_epoch,
+            message.durable_next,
+            message.tail_next,
+            message.lag_bytes,
+            message.since_us,
+        )
+    is_in_range = all(0 <= one <= INT64_MAX for one in numbers)
+    if not (0 <= message.log <= _NUMBER_MAX and is_in_range):
+        raise DamagedBytesError(f"numbers of {message} are out of range")
 
 
 def _only(found: object, class_: type) -> object:

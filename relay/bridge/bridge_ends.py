@@ -20,7 +20,11 @@ from geolog.transport.message_socket import (
     SocketClosedError,
 )
 from geolog.transport.seam import Address, ByteStream, Listener
-from geolog.wire.multicast import MULTICAST_PATH, SUBPROTOCOL_MULTICAST
+from geolog.wire.multicast import (
+    MULTICAST_PATH,
+    SUBPROTOCOL_MULTICAST,
+    SUBPROTOCOL_MULTICAST_OF_ENTRIES,
+)
 from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT
 from geolog.wire.session.codes import CLOSE_TOO_LARGE, Code, close_code
 from relay.bridge.home_bridge import HomeBridge
@@ -37,7 +41,9 @@ from topology.errors import DamagedBytesError, GeologError
 
 _log = logging.getLogger(__name__)
 
-SUBPROTOCOLS = (SUBPROTOCOL_BRIDGE, SUBPROTOCOL_REPORT, SUBPROTOCOL_MULTICAST)
+MULTICASTS = (SUBPROTOCOL_MULTICAST, SUBPROTOCOL_MULTICAST_OF_ENTRIES)
+
+SUBPROTOCOLS = (SUBPROTOCOL_BRIDGE, SUBPROTOCOL_REPORT, *MULTICASTS)
 """All that a relay's endpoint speaks."""
 
 _REFUSAL = f"this endpoint speaks {' and '.join(SUBPROTOCOLS)}\n"
@@ -117,7 +123,7 @@ class BridgeEnds:
                 relay_epoch=self.relay_epoch,
                 standby=self.standby,
             )
-            self.inlet = MulticastInlet(self.feeds)
+            self.inlet = MulticastInlet(self.feeds, relay_epoch=lambda: self.relay_epoch)
             nursery.start_soon(self.reports.run)
             task_status.started()
 
@@ -142,7 +148,7 @@ class BridgeEnds:
 
     async def handle(self, socket: MessageSocket, target: str) -> None:
         """Serve one bridge, or one listener to reports, until it ends; tell it why."""
-        if target == MULTICAST_PATH and socket.subprotocol == SUBPROTOCOL_MULTICAST:
+        if target == MULTICAST_PATH and socket.subprotocol in MULTICASTS:
             await self.inlet.serve(socket)
             return
         if target == REPORT_PATH and socket.subprotocol == SUBPROTOCOL_REPORT:

@@ -452,7 +452,12 @@ class HomeBridge:
                 case WatermarkTold(number, watermark, first_sequence):
                     channel = self._channels.get(number)
                     if channel is not None:
-                        channel.feed.on_durable(self._target, watermark)
+                        channel.feed.on_heard(
+                            self._target,
+                            watermark,
+                            relay_epoch=self._gate.relay_epoch,
+                            first_sequence=first_sequence,
+                        )
                         effects = self._link.on_told(
                             number, watermark, first_sequence=first_sequence, now_s=now_s
                         )
@@ -466,7 +471,8 @@ class HomeBridge:
                         effects = self._link.on_durable(number, watermark, now_s=now_s)
                         self._perform(channel, effects)
                         if channel.core.durable == watermark:
-                            channel.feed.on_durable(self._target, watermark)
+                            epoch = self._gate.relay_epoch
+                            channel.feed.on_heard(self._target, watermark, relay_epoch=epoch)
                         self._awake.set()
                         self._answered.set()
                 case WindowTold(window_bytes):

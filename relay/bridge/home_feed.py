@@ -9,7 +9,7 @@ a standby that takes over has what its targets may lack.
 A feed begins at the tail, or where the target that is furthest behind stands, if that is known.
 It is trimmed by what every target has durably, and bounded for each partition and in all.
 
-Rules: PROTOCOL B5, B7, T1, T5, T6 and T7.
+Rules: PROTOCOL B5, B7, T1, T5, T6, T7 and T8.
 """
 
 import logging
@@ -22,6 +22,7 @@ from geolog.background import open_background
 from geolog.catalog.stream_watch import StreamWatch
 from geolog.client.log import Log
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
+from geolog.protocol.tail_history import TailHistory, TailLag
 from geolog.protocol.watermark import Watermark
 from geolog.wire.entry import EncodedEntry
 from relay.bridge.home_log import HomeLog, last_place, open_home_log, open_home_log_at
@@ -29,7 +30,6 @@ from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.multicast_placing import MulticastPlacing, Offered
 from relay.protocol.outgoing import AllSent
 from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer, Taken
-from relay.protocol.tail_history import TailHistory, TailLag
 from topology.errors import GeologError, NoSuchStreamError, TrimmedError
 
 _log = logging.getLogger(__name__)
@@ -52,6 +52,16 @@ class FeedConfig:
     entry for each new one; targets that lack it are served from the log."""
 
 
+@attrs.frozen
+class TargetHeard:
+    """A target's place, as it told a bridge of this member."""
+
+    relay_epoch: int
+    """In which this member coordinated then."""
+    durable_next: int
+    """The first sequence that the target lacks."""
+
+
 @attrs.define
 class TargetStanding:
     """One target of a partition, as far as this member knows."""
@@ -59,6 +69,8 @@ class TargetStanding:
     durable: Watermark | None = None
     is_told: bool = False
     """Whether `durable` was told at all; a mirror without entries has None, too."""
+    heard: TargetHeard | None = None
+    """The last that the target itself told this member; None if it told nothing yet."""
     alarm: str | None = None
     """Why its channel was last stopped; None once it has gone on."""
     stalls_count: int = 0
@@ -80,6 +92,10 @@ class HomeFeed:
     targets: dict[str, TargetStanding] = attrs.field(factory=dict)
     listeners: list[Callable[[], None]] = attrs.field(factory=list)
     """Called when the buffer has more."""
+    followers: list[Callable[[], None]] = attrs.field(factory=list)
+    """Called when the tail has moved, or a target has told its place."""
+    held: dict[object, str] = attrs.field(factory=dict)
+    """Owners that refuse appends, and the targets because of which they do."""
     failure: str | None = None
     """Why the log cannot be read now."""
     placing: MulticastPlacing = attrs.field(factory=MulticastPlacing)
@@ -116,6 +132,26 @@ class HomeFeed:
         """The part of the log that a target lacks; all of it, if it has told nothing yet."""
         durable = self.standing(target).durable
         return self.history.lag_of(0 if durable is None else durable.sequence_next)
+
+    @property
+    def held_target(self) -> str | None:
+        """The target because of which the owner refuses appends; None if it takes them."""
+        return max(self.held.values(), default=None)
+
+    def on_heard(
+        self,
+        target: str,
+        watermark: Watermark | None,
+        *,
+        relay_epoch: int,
+        first_sequence: int | None = None,
+    ) -> None:
+        """A target itself told its place; without entries it begins at `first_sequence`."""
+        begin = first_sequence or 0
+        durable_next = begin if watermark is None else watermark.sequence_next
+        self.standing(target).heard = TargetHeard(relay_epoch, durable_next)
+        self.on_durable(target, watermark)
+        self._tell_followers()
 
     def on_durable(self, target: str, watermark: Watermark | None) -> None:
         """A target has everything up to here durably; forget what all of them have."""
@@ -296,6 +332,11 @@ class HomeFeed:
     def _tell(self) -> None:
         for listener in list(self.listeners):
             listener()
+        self._tell_followers()
+
+    def _tell_followers(self) -> None:
+        for follower in list(self.followers):
+            follower()
 
 
 class HomeFeeds:

@@ -3,21 +3,32 @@
 A connection that breaks the protocol, or is of another cluster or region, is closed; its owner
 dials again, and the readers of the log go on meanwhile.
 
-Rules: PROTOCOL T4 and T5.
+An owner may ask how far the targets of a log are: the coordinator tells what they themselves
+told it in its epoch, whenever that or the log's tail has moved.
+
+Rules: PROTOCOL T4, T5 and T8.
 """
 
 import logging
+from collections.abc import Callable, Iterator
 
 import attrs
+import trio
 
+from geolog.background import open_background
 from geolog.protocol.stream_state import PartitionName
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.wire.multicast import (
+    SUBPROTOCOL_MULTICAST,
+    MulticastAsk,
     MulticastEntry,
+    MulticastHeld,
     MulticastHello,
     MulticastLog,
     MulticastMessage,
+    MulticastProgress,
     decode_multicast,
+    encode_multicast,
 )
 from geolog.wire.session.codes import Code, close_code
 from relay.bridge.home_feed import HomeFeed, HomeFeeds
@@ -26,19 +37,54 @@ from topology.errors import DamagedBytesError, GeologError, NotPermittedError
 _log = logging.getLogger(__name__)
 
 
-@attrs.define
+_TELL_S = 0.02
+"""Progress that is made meanwhile is told together."""
+
+_LOOK_S = 1.0
+"""How often to look for feeds of logs that were asked about; a new stream has none yet."""
+
+
+@attrs.define(eq=False)
 class _Sender:
     """One connection, and the logs that it has named."""
 
     hello: MulticastHello | None = None
     names: dict[int, PartitionName] = attrs.field(factory=dict)
+    asked: dict[int, HomeFeed | None] = attrs.field(factory=dict)
+    """Logs of which it wants to be told, and their feeds, if they are there."""
+    told: dict[tuple[int, str], MulticastProgress] = attrs.field(factory=dict)
+    """The last that it was told of each target."""
+    has_news: trio.Event = attrs.field(factory=trio.Event)
+
+    def wake(self) -> None:
+        """Something has moved."""
+        self.has_news.set()
+
+    def watch(self, log: int, feed: HomeFeed | None) -> None:
+        """Follow this feed of a log, and no other."""
+        before = self.asked.get(log)
+        if before is feed:
+            return
+        if before is not None:
+            before.followers.remove(self.wake)
+            before.held.pop(self, None)
+        if feed is not None:
+            feed.followers.append(self.wake)
+        self.asked[log] = feed
+
+    def end(self) -> None:
+        """Follow nothing any more."""
+        for log in self.asked:
+            self.watch(log, None)
 
 
 class MulticastInlet:
     """The multicasts of the owners of one region, at one of its relays."""
 
-    def __init__(self, feeds: HomeFeeds) -> None:
+    def __init__(self, feeds: HomeFeeds, *, relay_epoch: Callable[[], int | None]) -> None:
+        """relay_epoch: in which this relay coordinates; None while it does not."""
         self._feeds = feeds
+        self._relay_epoch = relay_epoch
         self.received_count = 0
         """Entries that came, whatever became of them."""
         self.failures: list[str] = []
@@ -48,17 +94,13 @@ class MulticastInlet:
         return f"MulticastInlet({self._feeds.region}, {self.received_count} received)"
 
     async def serve(self, socket: MessageSocket) -> None:
-        """Take entries until the owner leaves."""
+        """Take entries, and tell how far targets are, until the owner leaves."""
         sender = _Sender()
         try:
-            while True:
-                touched: dict[HomeFeed, None] = {}
-                for message in decode_multicast(await socket.receive()):
-                    feed = self._take(sender, message)
-                    if feed is not None:
-                        touched[feed] = None
-                for feed in touched:
-                    feed.on_multicast_taken()
+            async with open_background() as nursery:
+                if socket.subprotocol == SUBPROTOCOL_MULTICAST:
+                    nursery.start_soon(self._tell, sender, socket)
+                await self._take_all(sender, socket)
         except SocketClosedError:
             pass
         except GeologError as error:
@@ -68,6 +110,63 @@ class MulticastInlet:
             is_damaged = isinstance(error, DamagedBytesError)
             code = Code.BAD_MESSAGE if is_damaged else error.code
             await socket.close(close_code(code), str(error))
+        finally:
+            sender.end()
+
+    async def _take_all(self, sender: _Sender, socket: MessageSocket) -> None:
+        while True:
+            touched: dict[HomeFeed, None] = {}
+            for message in decode_multicast(await socket.receive()):
+                feed = self._take(sender, message)
+                if feed is not None:
+                    touched[feed] = None
+            for feed in touched:
+                feed.on_multicast_taken()
+
+    # Progress of targets.
+
+    async def _tell(self, sender: _Sender, socket: MessageSocket) -> None:
+        while True:
+            with trio.move_on_after(_LOOK_S):
+                await sender.has_news.wait()
+            sender.has_news = trio.Event()
+            news = b"".join(encode_multicast(one) for one in self._news(sender))
+            if news:
+                await socket.send(news)
+            await trio.sleep(_TELL_S)
+
+    def _news(self, sender: _Sender) -> Iterator[MulticastProgress]:
+        relay_epoch = self._relay_epoch()
+        for log in list(sender.asked):
+            feed = self._feeds.by_name.get(sender.names[log])
+            sender.watch(log, feed)
+            if relay_epoch is None or feed is None:
+                continue
+            for target in feed.record.relay_to:
+                progress = _progress(log, feed, target, relay_epoch)
+                if progress is not None and sender.told.get((log, target)) != progress:
+                    sender.told[(log, target)] = progress
+                    yield progress
+
+    def _on_asked(self, sender: _Sender, log: int) -> None:
+        sender.asked.setdefault(log, None)
+        for told in [one for one in sender.told if one[0] == log]:
+            del sender.told[told]  # The owner that asks again knows nothing.
+        sender.wake()
+
+    def _on_held(self, sender: _Sender, message: MulticastHeld) -> None:
+        feed = sender.asked.get(message.log)
+        if feed is None:
+            feed = self._feeds.by_name.get(sender.names[message.log])
+            sender.watch(message.log, feed)
+        if feed is None:
+            return  # It is told again with the next change; nothing depends on it.
+        if message.target:
+            feed.held[sender] = message.target
+        else:
+            feed.held.pop(sender, None)
+
+    # Entries.
 
     def _take(self, sender: _Sender, message: MulticastMessage) -> HomeFeed | None:
         if isinstance(message, MulticastHello):
@@ -81,9 +180,19 @@ class MulticastInlet:
         if isinstance(message, MulticastLog):
             sender.names[message.log] = message.name
             return None
+        if isinstance(message, MulticastProgress):
+            raise DamagedBytesError("an owner tells the progress of targets")
         name = sender.names.get(message.log)
         if name is None:
-            raise DamagedBytesError(f"an entry is of log {message.log}, which was not named")
+            raise DamagedBytesError(
+                f"{type(message).__name__} is of log {message.log}, which was not named"
+            )
+        if isinstance(message, MulticastAsk):
+            self._on_asked(sender, message.log)
+            return None
+        if isinstance(message, MulticastHeld):
+            self._on_held(sender, message)
+            return None
         return self._place(name, message)
 
     def _check(self, hello: MulticastHello) -> None:
@@ -101,3 +210,23 @@ class MulticastInlet:
             return None  # Its reader begins by itself.
         feed.on_multicast(message.encoded)
         return feed
+
+
+def _progress(
+    log: int, feed: HomeFeed, target: str, relay_epoch: int
+) -> MulticastProgress | None:
+    """The place of a target; None unless it told it to this coordinator."""
+    standing = feed.targets.get(target)
+    heard = None if standing is None else standing.heard
+    if heard is None or heard.relay_epoch != relay_epoch:
+        return None
+    lag = feed.history.at_most(heard.durable_next)
+    return MulticastProgress(
+        log=log,
+        target=target,
+        relay_epoch=relay_epoch,
+        durable_next=heard.durable_next,
+        tail_next=heard.durable_next if lag is None else heard.durable_next + lag.records,
+        lag_bytes=0 if lag is None else lag.bytes,
+        since_us=0 if lag is None else lag.since_us or 0,
+    )

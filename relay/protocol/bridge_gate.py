@@ -29,6 +29,11 @@ class BridgeGate:
         self._relay_epoch = relay_epoch
         self._epochs: dict[str, int] = {}
 
+    @property
+    def relay_epoch(self) -> int:
+        """In which the coordinator on this side coordinates."""
+        return self._relay_epoch
+
     def answer(self, hello: BridgeHello) -> BridgeWelcome | BridgeRefused:
         """The home's answer to a target's hello."""
         fault = self._fault(hello.cluster, hello.region)

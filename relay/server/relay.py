@@ -31,10 +31,10 @@ from geolog.transport.seam import (
 )
 from geolog.transport.tls import HANDSHAKE_S, TlsIdentity, TlsTransport, accepted
 from geolog.transport.websocket import WebSockets
-from geolog.wire.multicast import MULTICAST_PATH, SUBPROTOCOL_MULTICAST
+from geolog.wire.multicast import MULTICAST_PATH
 from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT, encode_report
 from geolog.wire.session.codes import Code, close_code
-from relay.bridge.bridge_ends import BridgeConfig, BridgeEnds, refuse
+from relay.bridge.bridge_ends import MULTICASTS, BridgeConfig, BridgeEnds, refuse
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
 from relay.bridge.multicast_inlet import MulticastInlet
 from relay.bridge.relay_reports import REPORT_S, coverage_report
@@ -57,7 +57,7 @@ _SUBPROTOCOLS = (
     SUBPROTOCOL_BRIDGE,
     SUBPROTOCOL_GROUP,
     SUBPROTOCOL_REPORT,
-    SUBPROTOCOL_MULTICAST,
+    *MULTICASTS,
 )
 _REFUSAL = f"no known subprotocol was offered; this endpoint has {', '.join(_SUBPROTOCOLS)}\n"
 _CONNECTIONS_MAX = 1000
@@ -208,7 +208,8 @@ class Relay:
         feeds = self._feeds
         if target == MULTICAST_PATH:
             if feeds is not None:
-                await MulticastInlet(feeds).serve(socket)
+                inlet = MulticastInlet(feeds, relay_epoch=self._relay_epoch)
+                await inlet.serve(socket)
             else:  # An owner may know of it earlier than it knows of its own place.
                 await socket.close(close_code(Code.UNAVAILABLE), self._why_not())
             return
@@ -325,6 +326,9 @@ class Relay:
     async def _dial_homes(self, ends: BridgeEnds) -> None:
         with trio.CancelScope() as self._dialling:
             await dial_homes(ends, self._groups)
+
+    def _relay_epoch(self) -> int | None:
+        return None if self.ends is None else self.ends.relay_epoch
 
     def _standby(self) -> str | None:
         standby = None if self.group.seen is None else self.group.seen.standby

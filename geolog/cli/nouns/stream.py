@@ -23,6 +23,7 @@ from geolog.client.log import Log
 from geolog.client.placement_policies import own_policies
 from geolog.client.reading.bounds import parse_bound
 from geolog.protocol.stream_state import StreamName
+from topology.errors import InvalidArgumentError
 from topology.stream_policy import terms_named
 from topology.survive import Loss
 
@@ -47,11 +48,6 @@ def _later_relay_options(verb: Callable[P, None]) -> Callable[P, None]:
             type=click.Choice(["continue", "stop"]),
             help="Whether a home that is cut off takes appends. stop is not available yet."
             " [default: continue]",
-        ),
-        click.option(
-            "--rpo-max",
-            metavar="TIME|SIZE",
-            help="Refuse appends while mirrors are further behind, e.g. 5s. Not available yet.",
         ),
     ):
         verb = option(verb)
@@ -93,13 +89,54 @@ def _take_relay_retention(settings: dict[str, object]) -> None:
 
 
 def _check_available(settings: dict[str, object]) -> None:
-    """Take the options that are not built yet out of the settings, and refuse their use."""
-    for option, key, built in (
-        ("--rpo-max", "rpo_max", None),
-        ("--on-isolation stop", "on_isolation", "continue"),
+    """Take the option that is not built yet out of the settings, and refuse its use."""
+    if settings.pop("on_isolation") not in (None, "continue"):
+        raise click.UsageError("--on-isolation stop is not available yet: leave it out")
+
+
+def _rpo_options(verb: Callable[P, None]) -> Callable[P, None]:
+    """Add the options that bound what the loss of a home could cost."""
+    for option in (
+        click.option(
+            "--rpo-targets",
+            metavar="all|any|R,R",
+            help="Mirrors that count for --rpo-max: all of them, any one, or those in these"
+            " regions. [default: all]",
+        ),
+        click.option(
+            "--rpo-max",
+            type=_rpo_max,
+            metavar="TIME|SIZE|none",
+            help="Refuse appends while mirrors are further behind than this, e.g. 5s, or 64MiB"
+            " in a partition. [default: none]",
+        ),
     ):
-        if settings.pop(key) not in (None, built):
-            raise click.UsageError(f"{option} is not available yet: leave it out")
+        verb = option(verb)
+    return verb
+
+
+def _rpo_max(text: str) -> dict[str, float | int | None]:
+    """The settings that a bound on a loss stands for; none turns it off."""
+    if text == "none":
+        return {"rpo_max_s": None, "rpo_max_bytes": None}
+    try:
+        return {"rpo_max_s": parse_seconds(text)}
+    except InvalidArgumentError as not_seconds:
+        try:
+            return {"rpo_max_bytes": parse_bytes(text)}
+        except InvalidArgumentError:
+            raise InvalidArgumentError(
+                f"{text!r} is neither a time, e.g. 5s, nor a size, e.g. 64MiB, nor 'none'"
+            ) from not_seconds
+
+
+def _with_rpo(settings: dict[str, object]) -> dict[str, object]:
+    """The settings with those that --rpo-max stands for; options not given are left out."""
+    given = {key: value for key, value in settings.items() if not key.startswith("rpo_")}
+    if settings["rpo_targets"] is not None:
+        given["rpo_targets"] = settings["rpo_targets"]
+    bound = settings["rpo_max"]
+    return given | (bound if isinstance(bound, dict) else {})
 
 
 @click.group(cls=Noun, name="stream")
@@ -146,6 +183,7 @@ def command() -> None:
     help="Where mirrors begin: earliest or latest; a new stream has no other place.",
 )
 @_retention_options
+@_rpo_options
 @_later_relay_options
 @click.option(
     "--survive",
@@ -265,6 +303,7 @@ def create(
     _take_relay_retention(settings)
     if settings["relay_evict_bytes"] == "all":
         settings["relay_evict_bytes"] = None
+    settings = _with_rpo(settings)
     begin = parse_bound(relay_from, now_us=_now_us)
     has_sizes = any(settings[size] is not None for size in _SIZES)
     if survive is not None and has_sizes:
@@ -318,6 +357,12 @@ def _show(description: StreamDescription) -> None:
     if description.relay_evict_bytes is None:
         document["relay_evict_bytes"] = "holds all" if description.relay_to else None
     document["relay_to"] = ", ".join(description.relay_to) or None
+    for name in ("rpo_max_s", "rpo_max_bytes"):
+        if document[name] is None:
+            del document[name]
+    document["rpo_targets"] = ", ".join(description.rpo_targets)
+    if description.rpo_max_s is None and description.rpo_max_bytes is None:
+        del document["rpo_targets"]
     document["survive"] = description.survive or "set by its quorum sizes"
     show(document, output)
     for line in description.explanation:
@@ -458,6 +503,7 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
     " sequence:N, time:RFC3339, time:-1h or txid:N. [default: earliest]",
 )
 @_retention_options
+@_rpo_options
 @_later_relay_options
 def update(*, name: str, relay_from: str | None, **settings: object) -> None:
     """Change settings of a stream; options not given leave theirs unchanged.
@@ -466,11 +512,12 @@ def update(*, name: str, relay_from: str | None, **settings: object) -> None:
     """
     _check_available(settings)
     _take_relay_retention(settings)
+    rpo = _with_rpo({key: settings.pop(key) for key in ("rpo_max", "rpo_targets")})
     given = {
         key: None if value in ("forever", "all") else value
         for key, value in settings.items()
         if value is not None
-    }
+    } | rpo
     if relay_from is not None and not given.get("relay_to"):
         raise click.UsageError("--relay-from is for new targets: name them with --relay-to")
     if not given:

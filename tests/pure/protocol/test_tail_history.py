@@ -4,7 +4,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.protocol.tail_history import NO_TAIL_LAG, TailHistory
+from geolog.protocol.tail_history import NO_TAIL_LAG, TailHistory
 
 
 @attrs.define

@@ -1,7 +1,8 @@
 """How far a position is behind the tail of its home's log: in records, bytes and seconds.
 
 Theory of operation. The home's coordinator reads the tail of the log, and notes each run of
-entries here: where it ends, its bytes, and when its first entry was appended. The lag of a
+entries here: where it ends, its bytes, and when its first entry was appended. An owner notes
+what it takes in. The lag of a
 position is the sum of the runs behind it. The tail moves whether or not a target answers, so
 the lag of a target that is frozen, or was never there, grows. All times are the home's: no
 other clock is compared.
@@ -9,10 +10,11 @@ other clock is compared.
 The number of runs is bounded. When there are too many, neighbours are joined, and the joined
 run keeps the earlier time: a lag in seconds is then told too large, never too small. Within a
 run, records count as equally large. Records before the first run count as large as the mean.
+Where a bound depends on the lag, `at_most` counts runs as a whole, and guesses nothing.
 
 Invariant: runs are contiguous, and the last one ends at the tail.
 
-Rules: PROTOCOL T1.
+Rules: PROTOCOL T1 and T8.
 """
 
 import attrs
@@ -44,7 +46,7 @@ class _Run:
             self.first_sequence,
             later.sequence_next,
             self.size_bytes + later.size_bytes,
-            self.since_us,
+            self.since_us if self.first_sequence < self.sequence_next else later.since_us,
         )
 
 
@@ -105,3 +107,19 @@ class TailHistory:
         if before > 0:
             size_bytes += before * self._bytes_seen / max(1, self._records_seen)
         return TailLag(tail - sequence, round(size_bytes), since_us)
+
+    def at_most(self, sequence: int) -> TailLag | None:
+        """The lag of a position, never told too small; None if that is not known."""
+        tail = self.sequence_next
+        if tail is None or sequence >= tail:
+            return None if tail is None else NO_TAIL_LAG
+        if sequence < self._runs[0].first_sequence:
+            return None
+        size_bytes = 0
+        since_us = self._runs[-1].since_us
+        for run in reversed(self._runs):
+            if run.sequence_next <= sequence:
+                break
+            size_bytes += run.size_bytes
+            since_us = min(since_us, run.since_us)
+        return TailLag(tail - sequence, size_bytes, since_us)
