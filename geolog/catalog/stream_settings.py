@@ -126,9 +126,7 @@ class StreamSettings:
     """Refuse appends while mirrors lack records older than this; None does not."""
     rpo_max_bytes: int | None = None
     """Refuse appends while mirrors lack more than this of a partition; None does not."""
-    rpo_targets: tuple[str, ...] = attrs.field(
-        default=(ALL_TARGETS,), converter=parse_rpo_targets
-    )
+    rpo_targets: tuple[str, ...] = attrs.field(default=ALL_TARGETS, converter=parse_rpo_targets)
     """The mirrors that count: all of them, any one, or those in these regions."""
 
     @property

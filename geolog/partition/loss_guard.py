@@ -12,7 +12,13 @@ import attrs
 import trio
 
 from geolog.partition.relay_multicast import RelayMulticast
-from geolog.protocol.loss_bound import RELEASED_BELOW, Held, LossBound, LossTerms, TargetTold
+from geolog.protocol.loss_bound import (
+    RELEASED_BELOW,
+    HeldBack,
+    LossBound,
+    LossTerms,
+    TargetTold,
+)
 from geolog.protocol.stream_state import PartitionName
 from geolog.wire.multicast import MulticastProgress
 from topology.errors import OverCapacityError, TooLargeError
@@ -23,7 +29,7 @@ class LossStatistics:
     """The bound of one partition, as its owner sees it."""
 
     terms: LossTerms | None
-    held: Held | None
+    held: HeldBack | None
     """Why appends are refused; None if they are taken."""
     refused_count: int
     """Appends that were refused, since there is a bound."""
@@ -154,7 +160,7 @@ class LossGuard:
             self._multicast.wake()
 
 
-def _why(terms: LossTerms, held: Held) -> str:
+def _why(terms: LossTerms, held: HeldBack) -> str:
     limit = (
         f"{terms.max_bytes:,} bytes" if terms.max_bytes is not None else f"{terms.max_s:g} s"
     )

@@ -6,11 +6,12 @@ them, at any one, or at those named. The owner of a partition judges each append
 takes it in.
 
 The owner knows what it took in itself, and each target's place only as it is told: by the
-coordinator of its region, which the target told. What is told may be old, but was true: a
+coordinator of its region, which the target told. An answer may be old, but was true: a
 mirror has no less later. So each target counts as being where it was last known to be, and
 as lacking everything since, in flight or acknowledged. Of a target that was never heard of,
-nothing is known to be there. What the log had before this owner began is counted by the
-coordinator, at most; until that is told, the target counts as too far behind.
+nothing is known to be there. The coordinator counts the records
+from before this owner began, at most; until it has told that, the target counts as too far
+behind.
 
 A partition that refused an append is held: it takes none until what the targets lack is
 below nine tenths of the bound. Else it would go back and forth with each answer of a
@@ -81,7 +82,7 @@ class TargetTold:
 
 
 @attrs.frozen(kw_only=True)
-class Held:
+class HeldBack:
     """The reason why appends are refused: the target that is furthest from the bound.
 
     Of several targets of which any is enough, it is the one that lacks the least.
@@ -89,7 +90,7 @@ class Held:
 
     target: str
     lag_bytes: int | None
-    """What it lacks, at most; None if that is not known."""
+    """Bytes that it lacks, at most; None if that is not known."""
     lag_s: float | None
 
     @property
@@ -131,7 +132,7 @@ class LossBound:
         self._taken = TailHistory(runs_max)
         self._taken.on_run(sequence_next, sequence_next, size_bytes=0, since_us=_us(now_s))
         self._targets: dict[str, _Target] = {}
-        self._held: Held | None = None
+        self._held: HeldBack | None = None
         self.refused_count = 0
         """Appends that were refused because of the bound."""
         self.on_terms(terms, now_s=now_s)
@@ -145,7 +146,7 @@ class LossBound:
         return self._terms
 
     @property
-    def held(self) -> Held | None:
+    def held(self) -> HeldBack | None:
         """Why appends were refused when it was last judged; None if they were taken."""
         return self._held
 
@@ -191,7 +192,7 @@ class LossBound:
                 if target.since_s is None:
                     target.since_s = now_s
 
-    def admit(self, size_bytes: int, *, now_s: float) -> Held | None:
+    def admit(self, size_bytes: int, *, now_s: float) -> HeldBack | None:
         """Judge an append of a batch of this size; None takes it, and `on_taken` follows."""
         if self.look(now_s=now_s) is None:
             rate, target = self._nearest(size_bytes, now_s)
@@ -201,7 +202,7 @@ class LossBound:
             self.refused_count += 1
         return self._held
 
-    def look(self, *, now_s: float) -> Held | None:
+    def look(self, *, now_s: float) -> HeldBack | None:
         """Judge without an append: why the partition is held, if so."""
         rate, target = self._nearest(0, now_s)
         is_held = rate > 1.0 if self._held is None else rate >= RELEASED_BELOW
@@ -226,9 +227,9 @@ class LossBound:
         assert self._terms.max_s is not None
         return target.age_s(now_s) / self._terms.max_s
 
-    def _held_by(self, target: _Target, now_s: float) -> Held:
+    def _held_by(self, target: _Target, now_s: float) -> HeldBack:
         is_known = target.lag_bytes is not None
-        return Held(
+        return HeldBack(
             target=target.name,
             lag_bytes=target.lag_bytes,
             lag_s=target.age_s(now_s) if is_known else None,

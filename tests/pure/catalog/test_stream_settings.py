@@ -7,6 +7,7 @@ import pytest
 
 import geolog
 from geolog.catalog.stream_settings import StreamChanges, StreamSettings
+from geolog.protocol.loss_bound import LossTerms
 from geolog.protocol.stream_state import StreamMode, StreamName, StreamRecord
 from topology.errors import InvalidArgumentError, SealedError
 from topology.quorum import Durability, QuorumConfig
@@ -97,3 +98,62 @@ def test_partitions_only_grow_and_not_once_a_stream_is_sealed() -> None:
         StreamChanges(partitions=1).applied_to(RECORD)
     with pytest.raises(SealedError):
         StreamChanges(partitions=3).applied_to(sealed)
+
+
+RELAYED = attrs.evolve(
+    RECORD,
+    mode=StreamMode.REGIONAL,
+    placement=PlacementTerms(policy=PolicyKind.RACK_AWARE, region="us-east"),
+    relay_to=("ap-northeast", "eu-west"),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (StreamChanges(rpo_max_bytes=1000), "rpo max must be >= 1024KiB, got 1000 bytes"),
+        (StreamChanges(rpo_max_s=0.0), "rpo max must be >= 0.1s, got 0 s"),
+        (StreamChanges(rpo_max_s=5.0, rpo_max_bytes=1 << 20), "give one of the two"),
+        (StreamChanges(rpo_targets="any"), "rpo targets any: give the bound, too"),
+        (
+            StreamChanges(rpo_max_s=5.0, rpo_targets="eu-west,mars"),
+            "name mars, to which the stream is not relayed; its targets are ap-northeast",
+        ),
+        (StreamChanges(rpo_max_s=5.0, relay_to=()), "the stream has none: name them"),
+    ],
+)
+def test_a_bound_on_loss_that_cannot_be_kept_is_refused(
+    changes: StreamChanges, says: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=says):
+        changes.applied_to(RELAYED)
+
+
+@pytest.mark.parametrize("given", ["", " , ", "all,any", "any,eu-west"])
+def test_targets_of_a_bound_are_all_any_or_names(given: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="give 'all', 'any', or names"):
+        StreamChanges(rpo_targets=given)
+
+
+def test_a_bound_in_bytes_replaces_one_in_seconds_and_none_forgets_the_targets() -> None:
+    in_time = StreamChanges(rpo_max_s=5.0, rpo_targets="eu-west").applied_to(RELAYED)
+    in_bytes = StreamChanges(rpo_max_bytes=1 << 20).applied_to(in_time)
+    off = StreamChanges(rpo_max_bytes=None).applied_to(in_bytes)
+
+    assert in_time.loss_terms == LossTerms(targets=("eu-west",), max_s=5.0)
+    assert in_bytes.loss_terms == LossTerms(targets=("eu-west",), max_bytes=1 << 20)
+    assert (off.loss_terms, off.rpo_targets) == (None, ("all",))
+
+
+def test_any_target_is_one_of_those_that_the_stream_has() -> None:
+    any_of = StreamChanges(rpo_max_s=5.0, rpo_targets=["any"]).applied_to(RELAYED)
+    fewer = StreamChanges(relay_to=("eu-west",)).applied_to(any_of)
+
+    assert any_of.loss_terms == LossTerms(targets=RELAYED.relay_to, is_any=True, max_s=5.0)
+    assert fewer.loss_terms == LossTerms(targets=("eu-west",), is_any=True, max_s=5.0)
+
+
+def test_a_target_that_is_named_cannot_be_removed() -> None:
+    named = StreamChanges(rpo_max_s=5.0, rpo_targets="eu-west").applied_to(RELAYED)
+    with pytest.raises(InvalidArgumentError, match="rpo targets name eu-west"):
+        StreamChanges(relay_to=("ap-northeast",)).applied_to(named)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from geolog.protocol.loss_bound import Held, LossBound, LossTerms, TargetTold
+from geolog.protocol.loss_bound import HeldBack, LossBound, LossTerms, TargetTold
 
 TARGETS = ("ap-northeast", "eu-west", "sa-east")
 
@@ -100,7 +100,7 @@ class BoundedPartition(RuleBasedStateMachine):
             self.check_bound()
 
     def check_bound(self) -> None:
-        """What is lost with the home now is within the bound."""
+        """Losing the home now costs no more than the bound."""
         lost = []
         for target in self.terms.targets:
             lacking = self.lacks(self.durable[target])
@@ -194,7 +194,7 @@ def bound_of(*targets: str, is_any: bool = False, sequence_next: int = 0) -> Los
     return LossBound(terms, sequence_next=sequence_next, now_s=0)
 
 
-def take(bound: LossBound, first: int, size_bytes: int) -> Held | None:
+def take(bound: LossBound, first: int, size_bytes: int) -> HeldBack | None:
     held = bound.admit(size_bytes, now_s=1)
     if held is None:
         bound.on_taken(first, first + 1, size_bytes, now_s=1)
