@@ -209,6 +209,15 @@ def _link_reasons(cluster: ClusterState) -> Iterator[_Reason]:
             if one.state is state:
                 links.setdefault((one.home, one.target), []).append(one)
         yield from _first([_link_reason(trouble, found) for found in links.values()])
+    yield from _first([_held_reason(one) for one in cluster.links if one.is_held])
+
+
+def _held_reason(one: RelayedStreamReport) -> _Reason:
+    return _unhealthy(
+        f"stream {one.stream}#{one.partition} takes no appends: {one.target} is further behind"
+        " than its rpo max allows. It goes on by itself once the link has caught up; see"
+        " `geolog relay status`, or change the bound (`geolog stream update --rpo-max`)"
+    )
 
 
 def _link_reason(trouble: str, found: Sequence[RelayedStreamReport]) -> _Reason:

@@ -83,6 +83,9 @@ class RelayedStreamReport:
     """Entries of the owner's multicast that the buffer had, and that were dropped."""
     refused_count: int | None = None
     """Entries of the multicast that could not be placed; the reader of the log brings them."""
+    is_held: bool = False
+    """Whether the owner refuses appends because this target is further behind than the stream's
+    bound on loss allows, as the owner told this coordinator."""
     life: str = ""
     """The life of the stream; empty if no coordinator tells."""
     durable: Watermark | None = None

@@ -233,6 +233,7 @@ class RelayReports:
             replay_s=None if progress is None else progress.replay_s,
             duplicates_count=feed.placing.repeated_count,
             refused_count=feed.placing.refused_count,
+            is_held=feed.held_target == target,
             life=feed.name.life,
             durable=durable,
             alarm=standing.alarm or feed.failure,

@@ -47,6 +47,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[RelayedStreamReport], float | None]], .
         "1 if the coordinator's buffer has all that the target lacks.",
         lambda one: float(one.is_covered),
     ),
+    (
+        "holds_appends",
+        "1 if the owner refuses appends because the target is too far behind.",
+        lambda one: float(one.is_held),
+    ),
     ("has_alarm", "1 if there is an alarm.", lambda one: float(one.alarm is not None)),
 )
 _COUNTERS: tuple[tuple[str, str, Callable[[RelayedStreamReport], float | None]], ...] = (

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from geolog import aio, blocking
+from geolog import OverCapacityError, aio, blocking
+from geolog.protocol.relay_report import RelayedStreamReport
 from tests.system.demo_process import DemoProcess, running_demo, wait_until
 
 STREAM = "shop/crates"
@@ -21,8 +22,8 @@ def related(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
         tmp_path_factory.mktemp("relays"),
         "--regions",
         "us-east,eu-west",
-        "--relays-per-region",
-        "1",
+        *("--relays-per-region", "1"),
+        *("--proxies-per-region", "1"),
     ) as demo:
         made = demo.run(
             *("stream", "create", STREAM, "--mode", "regional"),
@@ -93,6 +94,58 @@ def test_events_are_iterated_in_a_thread_and_in_an_event_loop(related: DemoProce
 
     assert "live" in remembered
     assert asyncio.run(follow()) == remembered
+
+
+def test_a_paused_target_holds_appends_at_the_bound_and_frees_them_by_itself(
+    related: DemoProcess,
+) -> None:
+    stream, bound_bytes = "shop/vans", 1 << 20
+    related.json(
+        *("stream", "create", stream, "--mode", "regional", "--home", "us-east"),
+        *("--relay-to", "eu-west", "--rpo-max", "1MiB"),
+    )
+    record, lags, refusals = os.urandom(50_000), [], []
+
+    assert isinstance(related.ready, dict)
+    zookeeper = str(related.ready["zookeeper"])
+    with (
+        blocking.connect(
+            zookeeper=zookeeper, cluster="demo", region="us-east", via="proxy"
+        ) as log,
+        log.open_writer(stream, writer_id="driver") as writer,
+    ):
+
+        def told() -> RelayedStreamReport:
+            [found] = log.relay_status(stream)
+            lags.append(found.lag_bytes or 0)
+            return found
+
+        def is_taken() -> bool:
+            try:
+                writer.append(record)
+            except OverCapacityError as error:
+                refusals.append(error)
+                return False
+            return True
+
+        wait_until(is_taken)
+        wait_until(lambda: told().durable_records == 1)
+        related.json("relay", "pause", stream)
+        wait_until(lambda: told().state.value == "paused")
+        taken = [is_taken() for _ in range(30)]
+        wait_until(lambda: told().is_held)
+        wait_until(lambda: told().tail_records == 1 + sum(taken))
+        health = related.run("cluster", "health")
+        related.json("relay", "resume", stream)
+        wait_until(is_taken)
+        wait_until(lambda: not told().is_held)
+
+    assert 18 <= sum(taken) <= 20
+    assert "eu-west is" in str(refusals[-1])
+    assert (refusals[-1].code, refusals[-1].retry_after_s > 0) == (429, True)
+    assert bound_bytes - 60_000 < max(lags) <= bound_bytes + 10_000, "headers are extra"
+    assert health.returncode == 10
+    assert b"shop/vans#0 takes no appends: eu-west is further behind" in health.stdout
 
 
 def test_a_target_whose_relay_is_killed_is_shown_down_and_its_lag_grows(

@@ -79,6 +79,12 @@ def _show(found: list[RelayedStreamReport]) -> None:
         show(found, output)
         return
     show([_row(one) for one in found], output, empty="no stream is relayed")
+    for one in [one for one in found if one.is_held]:
+        told = (
+            f"{one.stream}#{one.partition}: appends are refused, because {one.target} is"
+            " further behind than --rpo-max allows"
+        )
+        print(textwrap.fill(told, 96, initial_indent="  - ", subsequent_indent="    "))
     for alarm in sorted({f"{one.home}: {one.alarm}" for one in found if one.alarm}):
         print(textwrap.fill(alarm, 96, initial_indent="  - ", subsequent_indent="    "))
 
@@ -100,6 +106,7 @@ def _row(one: RelayedStreamReport) -> dict[str, object]:
         "buffered": one.buffered_records,
         "covered": one.is_covered,
         "standby_covered": one.standby_is_covered,
+        "held": one.is_held,
         "replayed": one.replayed_count,
         "duplicates": one.duplicates_count,
         "refused": one.refused_count,

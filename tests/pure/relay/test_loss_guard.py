@@ -7,6 +7,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.catalog.descriptions import HealthState
 from geolog.transport.seam import Address
 from geolog.transport.websocket import WebSockets
 from geolog.wire.multicast import (
@@ -112,9 +113,13 @@ async def test_a_paused_target_holds_appends_at_the_bound_until_it_is_resumed(
             held = await append_until_held(writer, at_most=11)
             lost = await lost_bytes(log)
             again = await append_until_held(writer, at_most=1)
+            await trio.sleep(1)
+            [shown] = await log.relay_status(STREAM)
+            health = await log.health()
             await log.resume_relay(STREAM)
             refused_count = await append_once_free(writer)
         await wait_equal(log)
+        [freed] = await log.relay_status(STREAM)
 
     assert TARGET in str(held)
     assert (held.code, held.retriable, held.outcome) == (429, True, "refused")
@@ -122,6 +127,12 @@ async def test_a_paused_target_holds_appends_at_the_bound_until_it_is_resumed(
     assert BOUND_BYTES - 2 * RECORD_BYTES < lost <= BOUND_BYTES + 10_000, "headers are extra"
     assert str(again) == str(held)
     assert refused_count > 0
+    assert (shown.is_held, freed.is_held) == (True, False)
+    assert shown.lag_bytes is not None
+    assert shown.lag_bytes <= BOUND_BYTES + 10_000
+    [named] = [one for one in health.reasons if "takes no appends" in one]
+    assert f"{STREAM}#0 takes no appends: {TARGET} is further behind" in named
+    assert health.state is HealthState.UNHEALTHY
 
 
 async def test_a_bound_in_seconds_judges_the_age_of_what_a_target_lacks(
