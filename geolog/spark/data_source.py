@@ -36,6 +36,7 @@ from geolog.spark.arrow_columns import BatchJoiner
 from geolog.spark.options import SourceOptions, parse_options
 from geolog.spark.pushed_filters import PushedFilters, pushed_filters
 from geolog.spark.surroundings import own_region
+from geolog.spark.worker_check import Reduced, checked_on_arrival
 from topology.errors import InvalidArgumentError, NoSuchStreamError, TrimmedError
 from topology.nearest import nearest
 
@@ -64,6 +65,10 @@ class GeologDataSource(DataSource):
     def name(cls) -> str:
         """The format's name."""
         return "geolog"
+
+    def __reduce__(self) -> Reduced:
+        """Travel to workers, which say so if they lack geolog."""
+        return checked_on_arrival(self)
 
     def schema(self) -> StructType:
         """The columns that the options ask for."""
@@ -119,6 +124,10 @@ class GeologReader(DataSourceReader):
         self._options = options
         self._columns = columns
         self._pushed = PushedFilters()
+
+    def __reduce__(self) -> Reduced:
+        """Travel to workers, which say so if they lack geolog."""
+        return checked_on_arrival(self)
 
     def partitions(self) -> list[InputPartition]:
         """Divide the read into tasks."""
