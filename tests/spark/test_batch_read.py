@@ -240,6 +240,11 @@ def test_a_stream_that_is_deleted_after_planning_fails_the_read(
         ("shop/orders", {"startingPosition": "soon"}, "'soon' is not a position"),
         ("shop/orders", {"failOnDataLoss": "no"}, "failOnDataLoss='no' must be true or false"),
         ("shop/orders", {"streams": "shop/a"}, "give one of stream, streams and"),
+        (
+            "shop/orders",
+            {"maxRecordsPerTrigger": 9},
+            "maxRecordsPerTrigger is not available yet",
+        ),
     ],
 )
 def test_bad_input_is_refused_on_the_driver(
