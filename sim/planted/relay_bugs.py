@@ -1,5 +1,7 @@
 """Defects of relays, bridges and mirrors: each replaces a good method."""
 
+import math
+
 import attrs
 import trio
 
@@ -14,6 +16,7 @@ from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.relay_multicast import MulticastPort
 from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.protocol.ids import Sequence
+from geolog.protocol.loss_bound import HeldBack, LossBound
 from geolog.protocol.mirror_course import DropRepeat, MirrorCourse, SentEntry, Verdict
 from geolog.protocol.stream_state import (
     PartitionName,
@@ -35,7 +38,7 @@ from relay.protocol.outgoing import OutgoingChannel, OutgoingEffect
 from relay.protocol.standby_buffer import StandbyBuffer
 from sim.planted.planted_bug import PlantedBug
 from sim.world.chance import Draws
-from sim.world.draws.relay_draws import with_relays
+from sim.world.draws.relay_draws import with_bounded_loss, with_relays
 from sim.world.options import Options
 from topology.errors import TrimmedError
 
@@ -50,6 +53,7 @@ _next_entries = HomeLog.next_entries
 _relayed = HomeLog._relayed
 _on_sent = MulticastPort.on_sent
 _read = HomeFeed._read
+_look = LossBound.look
 
 _kept_for_mirrors = StreamUpkeep._kept_for_mirrors
 _begin_again = PartitionTrims.begin_again
@@ -214,7 +218,32 @@ async def read_and_rest(feed: HomeFeed) -> None:
     feed._following = trio.CancelScope()
 
 
+def judge_the_fastest(bound: LossBound, more_bytes: int, now_s: float) -> tuple[float, object]:
+    """Judge by the target that lacks the least; one of which nothing is known lacks nothing."""
+    rates = {one.name: bound._rate(one, more_bytes, now_s) for one in bound._targets.values()}
+    rated = sorted((0.0 if rate == math.inf else rate, name) for name, rate in rates.items())
+    rate, name = rated[0]
+    return rate, bound._targets[name]
+
+
+def hold_for_ever(bound: LossBound, *, now_s: float) -> HeldBack | None:
+    """Stay held, however far the targets come."""
+    return bound._held or _look(bound, now_s=now_s)
+
+
 RELAY_BUGS: dict[str, PlantedBug] = {
+    "loss-of-the-fastest": PlantedBug(
+        112,
+        "a bound on loss is judged by the fastest target, and what is not known counts as 0",
+        [(LossBound, "_nearest", judge_the_fastest)],
+        drawn_for=with_bounded_loss,
+    ),
+    "held-for-ever": PlantedBug(
+        113,
+        "a partition that was held by its bound on loss never goes on",
+        [(LossBound, "look", hold_for_ever)],
+        drawn_for=with_bounded_loss,
+    ),
     "told-before-durable": PlantedBug(
         22,
         "a target keeps its watermark apart from its mirror: it tells what it has received",

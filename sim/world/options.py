@@ -87,6 +87,12 @@ class Knobs:
     """Entries of a partition in the buffer of a relay, at most."""
     relay_evict_bytes: int | None = None
     """Trimmed bytes that the stream keeps for mirrors that lack them; None keeps all."""
+    rpo_max_bytes: int | None = None
+    """Bytes of a partition that the loss of its home may cost; None: any."""
+    rpo_max_s: float | None = None
+    """Seconds that it may cost; None: any."""
+    is_rpo_of_any: bool = False
+    """Whether one mirror within that bound is enough."""
     hedge: str = "auto"
     """The hedge policy of all reads, as in `connect`; `own` is one that is not geolog's."""
 

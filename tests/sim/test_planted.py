@@ -49,6 +49,7 @@ _SEEDS_MAX = 40
         ("told-before-durable", 0),
         ("multicast-before-acknowledged", 0),
         ("watermark-of-sequences", 0),
+        ("loss-of-the-fastest", 9),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:

@@ -7,7 +7,7 @@ from sim.histories.run import run_seed
 from sim.world.chance import Draws
 from sim.world.draws.base_options import BASE
 from sim.world.draws.drawing import options_of_seed
-from sim.world.draws.relay_draws import with_relays
+from sim.world.draws.relay_draws import with_bounded_loss, with_relays
 from sim.world.faults.all_faults import FAULTS
 from sim.world.options import Options
 
@@ -22,6 +22,17 @@ def test_mirrors_equal_their_home_while_relays_die_leave_and_wake_up_late(seed: 
     report = run_seed(seed, options=world_of(seed))
 
     assert report.violations == []
+    assert report.acknowledged > 0
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_bounded_stream_is_held_by_late_mirrors_and_goes_on(seed: int) -> None:
+    drawn = with_bounded_loss(BASE, Draws(seed))
+    hazards = attrs.evolve(drawn.hazards, chaos_s=5.0)
+    report = run_seed(seed, options=attrs.evolve(drawn, hazards=hazards))
+
+    assert report.violations == []
+    assert "loss-held" in report.sometimes
     assert report.acknowledged > 0
 
 

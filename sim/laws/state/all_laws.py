@@ -42,6 +42,7 @@ from sim.laws.state.law_22_bounds_hold import BoundsHold
 from sim.laws.state.law_24_demoted_are_asked import DemotedAreAsked
 from sim.laws.state.law_26_live_owner_stays import LiveOwnerStays
 from sim.laws.state.law_27_commits_in_order import CommitsInOrder
+from sim.laws.state.law_28_loss_is_bounded import LossIsBounded
 from sim.laws.state.seen import Looking, StateLaw
 from sim.laws.state.wire import Wire, WireLaw
 
@@ -83,6 +84,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("24", DemotedAreAsked()),
         ("26", LiveOwnerStays()),
         ("27", CommitsInOrder()),
+        ("28", LossIsBounded()),
     ]
 
 

@@ -104,7 +104,7 @@ def mirrors_behind(now: Look) -> list[str]:
         for region in now.world.options.relay_to
         for partition in now.lists
         if (due := _end_of_home(now, partition)) is not None
-        and not _has(now, (region, partition), *due)
+        and not mirror_has(now, (region, partition), *due)
     ]
 
 
@@ -120,7 +120,7 @@ def _end_of_home(now: Look, partition: int) -> tuple[int, SegmentEntry] | None:
     return found
 
 
-def _has(now: Look, mirror: MirrorKey, segment: int, entry: SegmentEntry) -> bool:
+def mirror_has(now: Look, mirror: MirrorKey, segment: int, entry: SegmentEntry) -> bool:
     """Whether an ack set of the mirror has an entry, and so all before it."""
     for row in now.mirrors.get(mirror, {}).values():
         if row.segment != segment or row.first_entry > entry or row.ledger not in now.ledgers:

@@ -53,6 +53,8 @@ class Look:
 
     world: World
     history: History
+    stream: StreamRecord | None
+    """The main stream; None before it is made."""
     ledgers: dict[LedgerId, LedgerRecord]
     """All ledger records, as the metadata store's leader holds them."""
     lists: dict[int, dict[int, SegmentRecord]]
@@ -149,6 +151,7 @@ class Looking:
         return Look(
             self.world,
             self._history,
+            self._stream(),
             {record.ledger: record for record in ledgers},
             {name.number: self._list_of(name) for name in partitions},
             {name.number: self._trim_of(name) for name in partitions},
@@ -161,6 +164,10 @@ class Looking:
             told,
             said,
         )
+
+    def _stream(self) -> StreamRecord | None:
+        nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)
+        return self._open(path, nodes[path].data, StreamRecord) if path in nodes else None
 
     def _partitions(self) -> list[PartitionName]:
         """The partitions that the stream has by now."""

@@ -98,7 +98,12 @@ class Appending:
         while count > 0 and not (calls.quiet.is_set() and count > 1):
             await tenure.repeat_now_and_then()
             run = min(count, calls.rng.randint(1, calls.knobs.pipelined_max))
-            await tenure.append_run(run)
+            try:
+                await tenure.append_run(run)
+            except geolog.OverCapacityError as held:
+                calls.history.happened.add("loss-held")
+                await trio.sleep(held.retry_after_s)
+                continue
             count -= run
             await trio.sleep(calls.rng.random() * calls.knobs.pause_s_max)
 

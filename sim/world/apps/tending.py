@@ -4,7 +4,9 @@ import attrs
 import trio
 
 import geolog
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.reading.bounds import Bound
+from geolog.protocol.stream_state import StreamName, StreamRecord
 from sim.world.calls import STREAM, Calls
 from sim.world.history import Found, Truncation
 from sim.world.options import Options
@@ -52,19 +54,44 @@ class Tending:
         terms = terms_of(options.shape.quorum, placement)
         if placement.survive is not None:
             terms = StreamTerms(survive=placement.survive)
-        await log.create_stream(
-            STREAM,
-            **terms,
-            relay_to=list(options.relay_to),
-            relay_evict_bytes=self.calls.knobs.relay_evict_bytes,
-            partitions=stream.partitions,
-            segment_bytes=self.calls.knobs.segment_bytes,
-            segment_age_s=stream.segment_age_s,
-            retention_s=stream.retention_s,
-            retention_bytes=stream.retention_bytes,
-            writer_retention_s=stream.writer_retention_s,
-            if_not_exists=True,
+        if self.calls.knobs.rpo_max_bytes is None or not await self._is_there(log):
+            await log.create_stream(
+                STREAM,
+                **terms,
+                relay_to=list(options.relay_to),
+                relay_evict_bytes=self.calls.knobs.relay_evict_bytes,
+                rpo_max_s=self.calls.knobs.rpo_max_s,
+                rpo_targets=self._rpo_targets() if self.calls.knobs.rpo_max_s else "all",
+                partitions=stream.partitions,
+                segment_bytes=self.calls.knobs.segment_bytes,
+                segment_age_s=stream.segment_age_s,
+                retention_s=stream.retention_s,
+                retention_bytes=stream.retention_bytes,
+                writer_retention_s=stream.writer_retention_s,
+                if_not_exists=True,
+            )
+        if self.calls.knobs.rpo_max_bytes is not None:
+            catalog = StreamCatalog(log.access.metadata, log.access.paths)
+            await catalog.change(StreamName.parse(STREAM), self._bounded)
+
+    async def _is_there(self, log: geolog.Log) -> bool:
+        """Whether an earlier try has made the stream: it may have its bound by now."""
+        try:
+            await log.describe_stream(STREAM)
+        except geolog.NoSuchStreamError:
+            return False
+        return True
+
+    def _bounded(self, record: StreamRecord) -> StreamRecord:
+        """The record with a bound in bytes; one that fits a world is too small for a caller."""
+        return attrs.evolve(
+            record,
+            rpo_max_bytes=self.calls.knobs.rpo_max_bytes,
+            rpo_targets=(self._rpo_targets(),),
         )
+
+    def _rpo_targets(self) -> str:
+        return "any" if self.calls.knobs.is_rpo_of_any else "all"
 
     # Truncation.
 

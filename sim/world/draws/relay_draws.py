@@ -15,6 +15,9 @@ ZOMBIE_RELAY = "zombie-relay"
 STRUCK_WITH_RELAYS = frozenset({DRAIN_RELAY, COORDINATORS_GONE, ZOMBIE_RELAY})
 
 _SHARE = 0.15
+_BOUNDED_SHARE = 0.3
+_RECORD_BYTES_MORE = 300
+"""The most that a record takes in a batch in addition to its value."""
 _STRIKES_PER_S = (
     (COORDINATORS_GONE, 0.3),
     (DRAIN_RELAY, 0.15),
@@ -36,9 +39,44 @@ _KINDS = 6
 """Faults of each such world: one may hide another."""
 
 
+def bounded(drawn: Options, draws: Draws) -> Options:
+    """The same world with relays, with a bound on what the loss of its home could cost.
+
+    It allows a few rounds of appends, so that a mirror that is away for a second is too late.
+    """
+    knobs = drawn.knobs
+    rounds = draws.choice("rounds within the bound", (2, 5, 20))
+    round_bytes = (knobs.value_bytes_max + _RECORD_BYTES_MORE) * knobs.pipelined_max
+    is_in_time = draws.happens("bound in time", 0.4)
+    stream = drawn.stream
+    if not is_in_time:  # A bound this small is no setting that a caller may change.
+        stream = attrs.evolve(stream, partitions_added=0)
+    return attrs.evolve(
+        drawn,
+        stream=stream,
+        knobs=attrs.evolve(
+            knobs,
+            rpo_max_bytes=None if is_in_time else rounds * round_bytes,
+            rpo_max_s=draws.choice("seconds of the bound", (0.5, 1.0, 3.0))
+            if is_in_time
+            else None,
+            is_rpo_of_any=draws.happens("bound at any target", 0.3),
+        ),
+    )
+
+
+def with_bounded_loss(drawn: Options, draws: Draws) -> Options:
+    """A world with relays whose stream bounds what the loss of its home could cost."""
+    return bounded(with_relays(drawn, draws), draws)
+
+
 def draw_relays(drawn: Options, draws: Draws) -> Options:
     """The same world, or one with relays."""
-    return with_relays(drawn, draws) if draws.happens("relays", _SHARE) else drawn
+    if not draws.happens("relays", _SHARE):
+        return drawn
+    relayed = with_relays(drawn, draws)
+    is_bounded = draws.happens("bound on loss", _BOUNDED_SHARE)
+    return bounded(relayed, draws) if is_bounded else relayed
 
 
 def with_relays(drawn: Options, draws: Draws) -> Options:

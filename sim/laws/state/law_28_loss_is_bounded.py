@@ -1,0 +1,102 @@
+"""Law 28: losing the home of a bounded stream costs no more than its bound.
+
+At each moment the acknowledged records that no ack set of a mirror has are within the bound, at
+all mirrors or at one of them, as the stream says. The random parts of values are counted: a
+batch has at least as many bytes.
+"""
+
+from collections.abc import Iterator
+
+import attrs
+import trio
+
+from geolog.protocol.ids import SegmentEntry
+from geolog.protocol.loss_bound import LossTerms
+from sim.laws.state.law_18_mirrors_are_prefixes import mirror_has
+from sim.laws.state.seen import Look, MirrorKey
+from sim.world.history import Append
+
+_SETTLED_S = 10.0
+"""An owner without metadata learns of a bound late; faults last for a few seconds."""
+
+
+@attrs.frozen
+class _Acknowledged:
+    append: Append
+    seen_s: float
+    """When it was first seen acknowledged."""
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.append.value.partition(b"|")[2])
+
+
+@attrs.define
+class LossIsBounded:
+    """Keeps, for each mirror, the acknowledged records that it lacks, by sequence."""
+
+    _lacking: dict[MirrorKey, dict[int, _Acknowledged]] = attrs.field(factory=dict)
+    _terms: LossTerms | None = None
+    _since_s: float = 0.0
+
+    def breaches(self, now: Look) -> Iterator[str]:
+        """Drop what mirrors have by now, and judge the rest."""
+        terms = None if now.stream is None else now.stream.loss_terms
+        now_s = trio.current_time()
+        if terms != self._terms:
+            self._terms = terms
+            self._since_s = now_s
+        if not now.world.options.relay_to:
+            return
+        for append in now.told:
+            assert append.sequence is not None
+            for region in now.world.options.relay_to:
+                lacking = self._lacking.setdefault((region, append.partition), {})
+                lacking.setdefault(append.sequence, _Acknowledged(append, now_s))
+        for mirror in self._lacking:
+            self._drop(now, mirror)
+        if terms is None or (terms.max_s is None and now_s < self._since_s + _SETTLED_S):
+            return
+        for partition in now.lists:
+            lost = {one: self._lost(terms, (one, partition)) for one in terms.targets}
+            region = (min if terms.is_any else max)(lost, key=lambda one: lost[one])
+            allowed = terms.max_s if terms.max_bytes is None else terms.max_bytes
+            assert allowed is not None
+            if lost[region] > allowed:
+                unit = "s" if terms.max_bytes is None else "bytes"
+                yield (
+                    f"losing the home would cost {lost[region]:g} {unit} of partition"
+                    f" {partition}, which {region} lacks, and the bound is {allowed:g}"
+                )
+
+    def _drop(self, now: Look, mirror: MirrorKey) -> None:
+        """Forget what the mirror has, or need not have: a mirror is a prefix."""
+        lacking = self._lacking[mirror]
+        trim = now.mirror_trims.get(mirror)
+        begin = 0 if trim is None else trim.first_sequence
+        for sequence in sorted(lacking):
+            append = lacking[sequence].append
+            assert append.dlsn is not None
+            segment, entry = append.dlsn.segment, SegmentEntry(append.dlsn.entry)
+            is_gone = sequence < begin or now.is_trimmed(append)
+            if not (is_gone or mirror_has(now, mirror, segment, entry)):
+                return
+            del lacking[sequence]
+
+    def _lost(self, terms: LossTerms, mirror: MirrorKey) -> float:
+        """Bytes that the mirror lacks, or the seconds between the first and the last of them.
+
+        An append was taken in between its sending and its answer. One that was sent again may
+        have been taken in before.
+        """
+        lacking = list(self._lacking.get(mirror, {}).values())
+        if terms.max_bytes is not None:
+            return sum(one.size_bytes for one in lacking)
+        sent_s = [
+            one.append.sent_s
+            for one in lacking
+            if not (one.append.is_sent_again or one.append.is_repeated)
+        ]
+        if not sent_s:
+            return 0.0
+        return max(sent_s) - min(one.seen_s for one in lacking)
