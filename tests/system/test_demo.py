@@ -115,3 +115,9 @@ def test_nothing_is_lost_though_a_proxy_and_a_region_die_while_the_flights_are_w
     assert relayed["acknowledged_count"] == 1_000
     assert relayed["killed"] != relayed["coordinator"]
     assert relayed["replayed_count"] > 0
+    queried = report["queried"]
+    assert queried["rows_count"] == 336_776
+    assert queried["served_bytes"][queried["region"]] > 0.95 * sum(
+        queried["served_bytes"].values()
+    )
+    assert [row["airline"] for row in queried["airlines"]] == ["UA", "B6", "EV", "DL", "AA"]

@@ -47,6 +47,36 @@ class RelayedReport:
     problems: tuple[str, ...]
 
 
+@attrs.frozen
+class AirlineRow:
+    """A row of the query's answer."""
+
+    airline: str
+    flights_count: int
+    delay_min_mean: float
+    """Of the departures that are known."""
+
+
+@attrs.frozen(kw_only=True)
+class QueryReport:
+    """The outcome of the query with Spark."""
+
+    region: str
+    """Where Spark's tasks ran."""
+    rows_count: int
+    served_bytes: dict[str, int]
+    """Bytes of values by the region that served them, the most first."""
+    took_s: float
+    airlines: tuple[AirlineRow, ...]
+    """Those with the most flights."""
+    problems: tuple[str, ...]
+
+    @property
+    def own_share(self) -> float:
+        """Share of the bytes that came from the region of the tasks."""
+        return self.served_bytes.get(self.region, 0) / max(1, sum(self.served_bytes.values()))
+
+
 @attrs.frozen(kw_only=True)
 class StoryReport:
     """The outcome of one demo."""
@@ -68,6 +98,8 @@ class StoryReport:
     latencies: tuple[Latencies, ...]
     relayed: RelayedReport | None
     """Of the `regional` stream; None without relays."""
+    queried: QueryReport | None
+    """Of the query; None without PySpark."""
     problems: tuple[str, ...]
     took_s: float
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.cluster.plan import ClusterPlan, ServerPlan
-from sim.processes.demo.report import Latencies, StoryReport
+from sim.processes.demo.report import Latencies, QueryReport, StoryReport
 
 WIDTH_MAX = 80
 _CALL_WIDTH = 36
@@ -112,6 +112,8 @@ class Screen:
                 "[dim]floor: round trip to the nearest other live region; "
                 "pause: between two answers[/]"
             )
+        if report.queried is not None:
+            self._console.print(_airlines(report.queried))
         if report.is_good:
             self._console.print(
                 f"[bold green]Nothing was lost.[/] {report.region_lost} died while "
@@ -167,6 +169,17 @@ def _latency_cells(latencies: Latencies) -> list[str]:
         *(_ms(figure) for figure in figures),
         str(latencies.lost_count),
     ]
+
+
+def _airlines(queried: QueryReport) -> Table:
+    """The answer of the query."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("airline")
+    for heading in ("flights", "mean delay"):
+        table.add_column(heading, justify="right")
+    for row in queried.airlines:
+        table.add_row(row.airline, f"{row.flights_count:,}", f"{row.delay_min_mean:.1f} min")
+    return table
 
 
 def _ms(figure: float) -> str:

@@ -1,4 +1,4 @@
-"""The demo's story: write, lose a proxy, lose a region, change writers, read back, heal.
+"""The demo's story: write, lose a proxy, lose a region, change writers, read back, heal, query.
 
 Each act reports its figures. The comparison of every byte read with the bytes given to the
 writers decides the outcome.
@@ -6,7 +6,7 @@ writers decides the outcome.
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import trio
 
@@ -20,8 +20,15 @@ from sim.processes.cluster.health import make_healthy
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.demo.comparison import Comparison
 from sim.processes.demo.flights import flights_archive, read_flights
+from sim.processes.demo.queried import Query, has_spark, open_query
 from sim.processes.demo.relayed import tell_relayed
-from sim.processes.demo.report import Latencies, RelayedReport, Stopwatch, StoryReport
+from sim.processes.demo.report import (
+    Latencies,
+    QueryReport,
+    RelayedReport,
+    Stopwatch,
+    StoryReport,
+)
 from sim.processes.demo.screen import Screen
 from topology.errors import (
     FencedError,
@@ -118,13 +125,35 @@ class _Story:
                 await self._reached(_TAKE_OVER_AT)
                 await self._take_over(afar, first_ended)
             await self._read_back(afar)
-            await self._heal(afar)
-            await self._read_back(afar)
-            segments = await afar.list_segments(STREAM)
+            async with AsyncExitStack() as stack:
+                query = None
+                if has_spark():  # It starts while the lost region returns.
+                    opening = open_query(self._cluster.plan, self._home, STREAM)
+                    query = await stack.enter_async_context(opening)
+                await self._heal(afar)
+                await self._read_back(afar)
+                segments = await afar.list_segments(STREAM)
+                queried = await self._query(query)
         relayed = None
         if self._cluster.plan.of_kind("relay"):
             relayed = await tell_relayed(self._cluster, self._screen, self._home, self._connect)
-        return self._report(segments, relayed)
+        return self._report(segments, relayed, queried)
+
+    async def _query(self, query: Query | None) -> QueryReport | None:
+        """Count the flights of each airline with Spark."""
+        if query is None:
+            self._screen.happened(
+                "plain", "not queried", "PySpark is not installed: pip install 'geolog[spark]'"
+            )
+            return None
+        found = await query.answer(self._flights)
+        self._screen.happened(
+            "bad" if found.problems else "good",
+            "queried",
+            f"{found.rows_count:,} flights with Spark in {found.region}, {found.took_s:.1f} s;"
+            f" {found.own_share:.0%} of the bytes from {found.region}",
+        )
+        return found
 
     async def _write_until_fenced(self, ended: trio.Event) -> None:
         """Run the first writer. It does not know that another will take over."""
@@ -325,11 +354,15 @@ class _Story:
         )
 
     def _report(
-        self, segments: Sequence[SegmentDescription], relayed: RelayedReport | None
+        self,
+        segments: Sequence[SegmentDescription],
+        relayed: RelayedReport | None,
+        queried: QueryReport | None,
     ) -> StoryReport:
         comparison = self._comparison
-        for problem in () if relayed is None else relayed.problems:
-            comparison.problem(problem)
+        for part in (relayed, queried):
+            for problem in () if part is None else part.problems:
+                comparison.problem(problem)
         written_count = self._acknowledged_count + max(0, self._found_count)
         if comparison.read_count != len(self._flights):
             comparison.problem(
@@ -356,6 +389,7 @@ class _Story:
             writers_count=self._writers_count,
             latencies=tuple(self._parts()),
             relayed=relayed,
+            queried=queried,
             problems=comparison.problems,
             took_s=trio.current_time() - self._started_s,
         )
