@@ -1,18 +1,27 @@
-"""The page about Spark: its program runs, and its table has every option."""
+"""The pages about Spark: their programs run, and the table has every option."""
 
+import itertools
+import json
 import os
 import re
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
 
 import pytest
+from matplotlib.axes import Axes
+from numpy import asarray
 from pyspark.sql import SparkSession
 
 from geolog.spark import spark_environment
 from geolog.spark.options import OPTION_NAMES
-from tests.spark.demo_stream import RECORDS
+from sim.processes.demo.flights import flights_archive, read_flights
+from tests.spark.demo_stream import RECORDS, connected
 from tests.static.checkout import ROOT
 
 pytestmark = pytest.mark.xdist_group("session")
 PAGE = (ROOT / "docs" / "SPARK.md").read_text(encoding="utf-8")
+CHART_PAGE = (ROOT / "docs" / "SPARK_CHART.md").read_text(encoding="utf-8")
 
 
 def test_the_program_shows_every_record(
@@ -41,3 +50,40 @@ def test_the_table_has_every_option() -> None:
     }
 
     assert named == set(OPTION_NAMES)
+
+
+def test_the_chart_shows_the_mean_delays(
+    spark: SparkSession,
+    zookeeper: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    flights = list(itertools.islice(read_flights(flights_archive()), 5_000))
+    with connected(zookeeper) as log:
+        log.create_stream("demo/flights", min_regions=2)
+        with log.open_writer("demo/flights") as writer:
+            for pending in [writer.append_nowait(flight) for flight in flights]:
+                pending.wait()
+    for variable in spark_environment():
+        monkeypatch.setenv(variable, os.environ[variable])
+    monkeypatch.setenv("MPLCONFIGDIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    [program] = re.findall(r"```python\n(.*?)```", CHART_PAGE, re.DOTALL)
+    program = re.sub(r".*gateway.*\n", "", program).replace("eu-west", "b")
+
+    shown: dict[str, object] = {}
+    exec(program.replace("127.0.0.1:2181", zookeeper), shown)
+
+    axes = shown["axes"]
+    assert isinstance(axes, Axes)
+    known: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for flight in map(json.loads, flights):
+        if flight["dep_delay"] is not None:
+            known[flight["origin"], flight["hour"]].append(flight["dep_delay"])
+    drawn = {
+        (line.get_label(), hour): minutes
+        for line in axes.lines
+        for hour, minutes in asarray(line.get_xydata()).tolist()
+    }
+    assert drawn == pytest.approx({place: fmean(all_min) for place, all_min in known.items()})
+    assert (tmp_path / "delays.svg").read_text().startswith("<?xml")
