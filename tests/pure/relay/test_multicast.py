@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 from trio.testing import MockClock
@@ -18,6 +18,7 @@ from geolog.wire.multicast import (
     MulticastEntry,
     MulticastHello,
     MulticastLog,
+    decode_multicast,
     encode_multicast,
 )
 from relay.bridge.bridge_ends import BridgeEnds
@@ -112,6 +113,42 @@ async def test_a_relay_that_never_reads_delays_no_append(autojump_clock: MockClo
         nursery.cancel_scope.cancel()
 
     assert max(with_deaf_s[1:]) <= 1.2 * max(alone_s[1:])
+
+
+async def test_a_relay_of_the_version_before_is_asked_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    """It would close the connection at a message that it does not know."""
+    old, heard = Address("old", 1), set()
+
+    async def note(socket: MessageSocket, _path: str) -> None:
+        with suppress(SocketClosedError):
+            while True:
+                for message in decode_multicast(await socket.receive()):
+                    heard.add(type(message))
+
+    async with open_in_process_cluster(REGIONS) as cluster, trio.open_nursery() as nursery:
+        transport = cluster.network.transport(old.host)
+        listener = await transport.listen(old)
+
+        async def serve() -> None:
+            stream = await listener.accept()
+            await WebSockets(transport).serve(
+                stream,
+                lambda offered: next(one for one in offered if "v1" in one),
+                note,
+                refusal="",
+                message_bytes_max=MULTICAST_BYTES_MAX,
+            )
+
+        nursery.start_soon(serve)
+        async with open_owner(cluster, old) as log:
+            await create(log)
+            await log.update_stream(STREAM, rpo_max_s=60)
+            await append_slowly(log, 10)
+        nursery.cancel_scope.cancel()
+
+    assert heard == {MulticastHello, MulticastLog, MulticastEntry}
 
 
 async def test_relays_that_come_and_go_lose_and_repeat_nothing(
