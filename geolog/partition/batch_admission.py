@@ -57,6 +57,10 @@ class FenceRefusedError(FencedError):
         self.epoch = epoch
 
 
+class SkippedSeqError(ConflictError):
+    """A batch that its session sent earlier was refused: that one must come first."""
+
+
 class BatchAdmission:
     """Judges batches and fences in the order in which they come; remembers the accepted."""
 
@@ -124,7 +128,10 @@ class BatchAdmission:
         raise deposed
 
     def admit(self, terms: BatchTerms, *, sent: PartitionState, sequence_next: int) -> None:
-        """Accept a batch, not a repeat, that would begin at `sequence_next`. ConflictError."""
+        """Accept a batch, not a repeat, that would begin at `sequence_next`.
+
+        ConflictError; SkippedSeqError if one before it was refused.
+        """
         stamp = terms.writer
         if stamp is not None:
             self._check_seq_before(stamp, terms.seq_before, sent)
@@ -138,7 +145,7 @@ class BatchAdmission:
         self, stamp: WriterStamp, seq_before: int | None, sent: PartitionState
     ) -> None:
         if seq_before is not None and seq_before > self._seq_highest(stamp.writer_id, sent):
-            raise ConflictError(
+            raise SkippedSeqError(
                 f"seq {seq_before} was refused: append it again before seq {stamp.seqs.first}"
             )
 

@@ -6,11 +6,13 @@ process, how far each target is.
 Rules: PROTOCOL T8.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 import attrs
 import trio
 
+from geolog.partition.batch_admission import SkippedSeqError
 from geolog.partition.relay_multicast import RelayMulticast
 from geolog.protocol.loss_bound import (
     RELEASED_BELOW,
@@ -20,8 +22,14 @@ from geolog.protocol.loss_bound import (
     TargetTold,
 )
 from geolog.protocol.stream_state import PartitionName
+from geolog.wire.batch_terms import BatchTerms
+from geolog.wire.entry import WriterStamp
 from geolog.wire.multicast import MulticastProgress
 from topology.errors import OverCapacityError, TooLargeError
+
+_WRITERS_MAX = 1024
+"""Named writers whose refusals are remembered. Beyond it a batch behind a refused one gets a
+conflict, and not the refused one's error."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,6 +59,8 @@ class LossGuard:
         self._now_us = now_us
         self._bound: LossBound | None = None
         self._known = trio.Event()
+        self._refused: OrderedDict[bytes, int] = OrderedDict()
+        """The last seq of each named writer that was refused here."""
 
     def __repr__(self) -> str:
         return f"LossGuard({self._name}, {self._bound})"
@@ -102,10 +112,11 @@ class LossGuard:
             self._known = trio.Event()
             await self._known.wait()
 
-    def check(self, size_bytes: int) -> None:
+    def check(self, size_bytes: int, stamp: WriterStamp | None) -> None:
         """OverCapacityError if a batch of this size would pass the bound; `on_taken` follows.
 
-        TooLargeError for a batch that could pass at no time.
+        stamp: its writer and seqs, if it has a name. TooLargeError for a batch that could pass
+        at no time.
         """
         bound = self._bound
         if bound is None:
@@ -121,7 +132,31 @@ class LossGuard:
         if self.held_target != before:
             self._tell()
         if held is not None:
+            self._note_refused(stamp)
             raise OverCapacityError(f"{self._name}: {_why(bound.terms, held)}")
+
+    def refusal_behind(
+        self, terms: BatchTerms, error: SkippedSeqError
+    ) -> OverCapacityError | SkippedSeqError:
+        """The error of a batch that came behind a refused one, and could be taken without it.
+
+        If the other one was refused here, both may simply be sent again.
+        """
+        stamp = terms.writer
+        assert stamp is not None
+        assert terms.seq_before is not None
+        if terms.seq_before > self._refused.get(stamp.writer_id, -1):
+            return error
+        self._note_refused(stamp)
+        return OverCapacityError(f"{self._name}: {error}")
+
+    def _note_refused(self, stamp: WriterStamp | None) -> None:
+        if stamp is None:
+            return
+        self._refused[stamp.writer_id] = stamp.seqs.last
+        self._refused.move_to_end(stamp.writer_id)
+        if len(self._refused) > _WRITERS_MAX:
+            self._refused.popitem(last=False)
 
     def on_taken(self, first: int, sequence_next: int, size_bytes: int) -> None:
         """The owner has taken in a batch with these sequences."""

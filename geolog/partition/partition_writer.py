@@ -44,7 +44,7 @@ from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.segment_changes import ClosingSegment
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.partition.append_times import AppendTimes
-from geolog.partition.batch_admission import BatchAdmission
+from geolog.partition.batch_admission import BatchAdmission, SkippedSeqError
 from geolog.partition.batch_in_flight import (
     BatchInFlight,
     FenceInFlight,
@@ -310,10 +310,13 @@ class PartitionWriter:
             if self._refusal is not None:
                 return answered(self._answer_to_unsent(is_numbered=stamp is not None))
             if self._guard is not None:
-                self._guard.check(sealed.length_bytes)
+                self._guard.check(sealed.length_bytes, stamp)
             self._admission.admit(
                 terms, sent=self._sent_state, sequence_next=self._sequencer.sequence_next
             )
+        except SkippedSeqError as error:
+            behind = error if self._guard is None else self._guard.refusal_behind(terms, error)
+            return answered(answer_of_error(behind))
         except GeologError as error:
             return answered(answer_of_error(error))
         assigned = self._sequencer.assign(sealed.record_count, now_us=self.now_us())

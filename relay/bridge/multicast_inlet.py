@@ -54,6 +54,8 @@ class _Sender:
     """Logs of which it wants to be told, and their feeds, if they are there."""
     told: dict[tuple[int, str], MulticastProgress] = attrs.field(factory=dict)
     """The last that it was told of each target."""
+    held: dict[int, str] = attrs.field(factory=dict)
+    """Logs to which it refuses appends, and the targets because of which it does."""
     has_news: trio.Event = attrs.field(factory=trio.Event)
 
     def wake(self) -> None:
@@ -70,6 +72,8 @@ class _Sender:
             before.held.pop(self, None)
         if feed is not None:
             feed.followers.append(self.wake)
+            if log in self.held:
+                feed.held[self] = self.held[log]
         self.asked[log] = feed
 
     def end(self) -> None:
@@ -156,14 +160,13 @@ class MulticastInlet:
 
     def _on_held(self, sender: _Sender, message: MulticastHeld) -> None:
         feed = sender.asked.get(message.log)
-        if feed is None:
-            feed = self._feeds.by_name.get(sender.names[message.log])
-            sender.watch(message.log, feed)
-        if feed is None:
-            return  # It is told again with the next change; nothing depends on it.
         if message.target:
-            feed.held[sender] = message.target
+            sender.held[message.log] = message.target
         else:
+            sender.held.pop(message.log, None)
+        if feed is not None and message.target:
+            feed.held[sender] = message.target
+        elif feed is not None:
             feed.held.pop(sender, None)
 
     # Entries.

@@ -8,6 +8,8 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.catalog.descriptions import HealthState
+from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.owner_answers import Placed
 from geolog.transport.seam import Address
 from geolog.transport.websocket import WebSockets
 from geolog.wire.multicast import (
@@ -33,7 +35,8 @@ from tests.pure.whole.mirroring import (
     home_of,
     mirror_of,
 )
-from topology.errors import OverCapacityError, TooLargeError
+from tests.pure.whole.test_writer_fences import Session, begin
+from topology.errors import ConflictError, OverCapacityError, TooLargeError
 
 BOUND_BYTES = 1 << 20
 RECORD_BYTES = 100_000
@@ -250,6 +253,43 @@ async def test_a_batch_larger_than_the_bound_is_too_large(autojump_clock: MockCl
         async with log.open_writer(STREAM, batch_bytes=2 << 20) as writer:
             with pytest.raises(TooLargeError, match=r"larger than the stream's rpo max"):
                 await writer.append(random.Random(1).randbytes((1 << 20) - 10))
+
+
+def send_until_held(session: Session) -> int:
+    """Send records without waiting; the seq that was refused."""
+    for seq in range(20):
+        try:
+            session.send(payload(seq), seq=seq, seq_before=seq - 1)
+        except OverCapacityError:
+            return seq
+    raise AssertionError("all were taken")
+
+
+async def test_what_came_behind_a_held_batch_of_a_named_writer_may_be_sent_again_too(
+    autojump_clock: MockClock,
+) -> None:
+    """The partition goes on between the two: the second is refused for its place alone."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_groups(cluster),
+    ):
+        await create(log, max_bytes=BOUND_BYTES)
+        async with log.open_writer(STREAM) as writer:
+            owner: object = writer.lanes[0].sink
+            assert isinstance(owner, PartitionWriter)
+            session = await begin(owner)
+            seq = send_until_held(session)
+            await trio.sleep(3)
+            for behind in (seq + 1, seq + 2):
+                with pytest.raises(OverCapacityError, match=f"seq {behind - 1} was refused"):
+                    session.send(b"small", seq=behind, seq_before=behind - 1)
+            with pytest.raises(ConflictError, match="seq 99 was refused"):
+                session.send(b"small", seq=100, seq_before=99)
+            for again in (seq, seq + 1, seq + 2):
+                sent = session.send(b"small", seq=again, seq_before=again - 1)
+                await sent.done.wait()
+                assert isinstance(sent.answer, Placed)
 
 
 async def progress_of(cluster: InProcessCluster, host: str, life: str) -> list[str]:
