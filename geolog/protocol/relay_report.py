@@ -83,6 +83,11 @@ class RelayedStreamReport:
     """Entries of the owner's multicast that the buffer had, and that were dropped."""
     refused_count: int | None = None
     """Entries of the multicast that could not be placed; the reader of the log brings them."""
+    heard_epoch: int | None = None
+    """The relay epoch of the coordinator that the target itself told its place; None if no
+    member of the group knows of one."""
+    heard_next: int = 0
+    """The first sequence that it lacked then."""
     is_held: bool = False
     """Whether the owner refuses appends because this target is further behind than the stream's
     bound on loss allows, as the owner told this coordinator."""

@@ -84,12 +84,12 @@ class MulticastAsk:
 
 @attrs.frozen(kw_only=True)
 class MulticastProgress:
-    """The place of one target of a log, as it told this coordinator."""
+    """The place of one target of a log, as it told a coordinator."""
 
     log: int
     target: str
     relay_epoch: int
-    """Of the coordinator."""
+    """Of the coordinator that the target told; it may be an earlier one."""
     durable_next: int
     """The first sequence that the target has not durably."""
     tail_next: int

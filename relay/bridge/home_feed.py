@@ -54,10 +54,10 @@ class FeedConfig:
 
 @attrs.frozen
 class TargetHeard:
-    """A target's place, as it told a bridge of this member."""
+    """A target's place, as it told a bridge of this member, or of an earlier coordinator."""
 
     relay_epoch: int
-    """In which this member coordinated then."""
+    """Of the one that it told."""
     durable_next: int
     """The first sequence that the target lacks."""
 
@@ -70,7 +70,7 @@ class TargetStanding:
     is_told: bool = False
     """Whether `durable` was told at all; a mirror without entries has None, too."""
     heard: TargetHeard | None = None
-    """The last that the target itself told this member; None if it told nothing yet."""
+    """The last that the target itself told a coordinator; None if this member knows of none."""
     alarm: str | None = None
     """Why its channel was last stopped; None once it has gone on."""
     stalls_count: int = 0

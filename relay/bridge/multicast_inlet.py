@@ -4,7 +4,8 @@ A connection that breaks the protocol, or is of another cluster or region, is cl
 dials again, and the readers of the log go on meanwhile.
 
 An owner may ask how far the targets of a log are: the coordinator tells what they themselves
-told it in its epoch, whenever that or the log's tail has moved.
+told it, whenever that or the log's tail has moved. Of a target that stays silent it tells,
+after a while, what that told an earlier coordinator.
 
 Rules: PROTOCOL T4, T5 and T8.
 """
@@ -40,6 +41,10 @@ _log = logging.getLogger(__name__)
 _TELL_S = 0.02
 """Progress that is made meanwhile is told together."""
 
+_SILENT_S = 5.0
+"""A target that has told this coordinator nothing for so long is away: its place is the one
+that an earlier coordinator was told."""
+
 _LOOK_S = 1.0
 """How often to look for feeds of logs that were asked about; a new stream has none yet."""
 
@@ -54,6 +59,8 @@ class _Sender:
     """Logs of which it wants to be told, and their feeds, if they are there."""
     told: dict[tuple[int, str], MulticastProgress] = attrs.field(factory=dict)
     """The last that it was told of each target."""
+    epoch_since: tuple[int, float] | None = None
+    """The epoch in which this relay coordinates, and when the connection saw that."""
     held: dict[int, str] = attrs.field(factory=dict)
     """Logs to which it refuses appends, and the targets because of which it does."""
     has_news: trio.Event = attrs.field(factory=trio.Event)
@@ -140,14 +147,20 @@ class MulticastInlet:
             await trio.sleep(_TELL_S)
 
     def _news(self, sender: _Sender) -> Iterator[MulticastProgress]:
-        relay_epoch = self._relay_epoch()
+        relay_epoch, now_s = self._relay_epoch(), trio.current_time()
+        if relay_epoch is None:
+            sender.epoch_since = None
+        elif sender.epoch_since is None or sender.epoch_since[0] != relay_epoch:
+            sender.epoch_since = relay_epoch, now_s
         for log in list(sender.asked):
             feed = self._feeds.by_name.get(sender.names[log])
             sender.watch(log, feed)
-            if relay_epoch is None or feed is None:
+            if sender.epoch_since is None or feed is None:
                 continue
+            epoch, since_s = sender.epoch_since
+            epoch_min = 0 if now_s > since_s + _SILENT_S else epoch
             for target in feed.record.relay_to:
-                progress = _progress(log, feed, target, relay_epoch)
+                progress = _progress(log, feed, target, epoch_min)
                 if progress is not None and sender.told.get((log, target)) != progress:
                     sender.told[(log, target)] = progress
                     yield progress
@@ -216,18 +229,18 @@ class MulticastInlet:
 
 
 def _progress(
-    log: int, feed: HomeFeed, target: str, relay_epoch: int
+    log: int, feed: HomeFeed, target: str, epoch_min: int
 ) -> MulticastProgress | None:
-    """The place of a target; None unless it told it to this coordinator."""
+    """The place of a target; None unless it told it to a coordinator of such an epoch."""
     standing = feed.targets.get(target)
     heard = None if standing is None else standing.heard
-    if heard is None or heard.relay_epoch != relay_epoch:
+    if heard is None or heard.relay_epoch < epoch_min:
         return None
     lag = feed.history.at_most(heard.durable_next)
     return MulticastProgress(
         log=log,
         target=target,
-        relay_epoch=relay_epoch,
+        relay_epoch=heard.relay_epoch,
         durable_next=heard.durable_next,
         tail_next=heard.durable_next if lag is None else heard.durable_next + lag.records,
         lag_bytes=0 if lag is None else lag.bytes,

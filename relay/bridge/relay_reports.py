@@ -233,6 +233,8 @@ class RelayReports:
             replay_s=None if progress is None else progress.replay_s,
             duplicates_count=feed.placing.repeated_count,
             refused_count=feed.placing.refused_count,
+            heard_epoch=None if standing.heard is None else standing.heard.relay_epoch,
+            heard_next=0 if standing.heard is None else standing.heard.durable_next,
             is_held=feed.held_target == target,
             life=feed.name.life,
             durable=durable,

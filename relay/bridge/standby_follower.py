@@ -5,7 +5,7 @@ them have. If its buffer began behind entries that a target lacks, the standby r
 the log, if they fit: until then its buffer does not count as protection. After a takeover the
 same facts tell the lag of targets that are away.
 
-Rules: PROTOCOL T6.
+Rules: PROTOCOL T6 and T8.
 """
 
 import logging
@@ -17,7 +17,7 @@ import trio
 from geolog.client.relays.relay_links import RelayLinks
 from geolog.protocol.relay_report import RelayedStreamReport, RelayReport
 from geolog.protocol.watermark import Watermark
-from relay.bridge.home_feed import HomeFeed, HomeFeeds, TargetStanding
+from relay.bridge.home_feed import HomeFeed, HomeFeeds, TargetHeard, TargetStanding
 from relay.protocol.outgoing import AllSent
 from topology.errors import GeologError
 
@@ -60,6 +60,9 @@ class StandbyFollower:
                 by_feed.setdefault(feed, []).append(one)
         for feed, told in by_feed.items():
             for one in told:
+                if one.heard_epoch is not None:
+                    heard = TargetHeard(one.heard_epoch, one.heard_next)
+                    feed.standing(one.target).heard = heard
                 if _is_news(feed.standing(one.target), one.durable):
                     feed.on_durable(one.target, one.durable)
                 if report.is_resting:

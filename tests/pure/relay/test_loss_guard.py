@@ -201,6 +201,33 @@ async def test_a_new_owner_counts_what_its_predecessor_left(autojump_clock: Mock
     assert BOUND_BYTES - 2 * RECORD_BYTES < lost <= BOUND_BYTES + 10_000
 
 
+async def test_a_target_that_is_away_is_remembered_by_the_next_coordinator(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_groups(cluster) as groups,
+    ):
+        await create(log, max_bytes=BOUND_BYTES)
+        async with log.open_writer(STREAM) as writer:
+            await append_once_free(writer)
+        await wait_equal(log)
+        await log.pause_relay(STREAM)
+        await trio.sleep(3)
+        async with log.open_writer(STREAM) as writer:
+            for number in range(5):
+                await writer.append(payload(number))
+        cluster.network.darken(groups[HOME][0].host)
+        await trio.sleep(6)
+        async with log.open_writer(STREAM) as writer:
+            await append_once_free(writer, within_s=12)
+            await append_until_held(writer, at_most=5)
+        lost = await lost_bytes(log)
+
+    assert BOUND_BYTES - 2 * RECORD_BYTES < lost <= BOUND_BYTES + 10_000
+
+
 async def test_a_bound_that_changes_holds_for_open_writers(autojump_clock: MockClock) -> None:
     async with (
         open_in_process_cluster(REGIONS) as cluster,
