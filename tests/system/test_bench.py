@@ -12,16 +12,41 @@ from tests.system.demo_process import geolog
 class Figure(TypedDict):
     """A figure as JSON, without the fields that no test reads."""
 
+    name: str
     value: float
     unit: str
     floor: float
     ratio: float
 
 
-def figures_of(*arguments: str) -> dict[str, Figure]:
+class Failover(TypedDict):
+    """What mirrors were given while a relay ended."""
+
+    end: str
+    fault: str
+    sent: int
+    lost: int
+    duplicated: int
+    reordered: int
+    silent_ms: float
+
+
+class Document(TypedDict):
+    """The answer of a benchmark; only that of relays has failovers."""
+
+    figures: list[Figure]
+    failovers: list[Failover]
+
+
+def bench(*arguments: str) -> Document:
     done = geolog("bench", *arguments, "-o", "json")
     assert done.returncode == 0, done.stderr.decode()
-    document = json.loads(done.stdout)
+    document: Document = json.loads(done.stdout)
+    return document
+
+
+def figures_of(*arguments: str) -> dict[str, Figure]:
+    document = bench(*arguments)
     assert list(document) == ["figures"]
     return {figure["name"]: figure for figure in document["figures"]}
 
@@ -33,15 +58,30 @@ def test_readers_at_the_tail_are_timed_along_with_the_appends() -> None:
     assert {figure["unit"] for figure in figures.values()} == {"ms", "µs"}
 
 
-def test_a_link_between_regions_is_measured_next_to_its_bandwidth() -> None:
-    figures = figures_of("relay", "--rtt", "20ms", "--bandwidth", "4MB/s", "--duration", "1s")
+def test_a_link_between_regions_is_measured_next_to_its_bandwidth(tmp_path: Path) -> None:
+    plot = tmp_path / "relays.svg"
+    arguments = ("--rtt", "20ms", "--bandwidth", "4MB/s", "--duration", "1s")
+    document = bench("relay", *arguments, "--plot", str(plot))
 
+    figures = {figure["name"]: figure for figure in document["figures"]}
     throughput = figures["20 ms throughput"]
     assert (throughput["unit"], throughput["floor"]) == ("MB/s", 4)
     assert throughput["value"] > 0
     assert figures["20 ms lag p99 at half load"]["floor"] == 10
     dead = figures["append p99 with a dead target"]
     assert dead["floor"] == figures["append p99 without relay"]["value"]
+    ends = document["failovers"]
+    assert [(one["end"], one["fault"]) for one in ends] == [
+        ("home", "killed"),
+        ("home", "left"),
+        ("target", "killed"),
+        ("target", "left"),
+    ]
+    assert all(one["sent"] > 800 for one in ends)  # 500 a second of two senders.
+    lost_and_repeated = [(one["lost"], one["duplicated"], one["reordered"]) for one in ends]
+    assert lost_and_repeated == [(0, 0, 0)] * 4
+    assert all(one["silent_ms"] > 0 for one in ends)
+    assert plot.read_text().count("bench/sender-") == 2
 
 
 def test_reads_cold_and_warm_are_compared_with_bare_reads_of_the_same_bytes() -> None:

@@ -1,6 +1,5 @@
 """`geolog bench relay`: measures one link between two regions."""
 
-from functools import partial
 from pathlib import Path
 
 import click
@@ -15,7 +14,10 @@ from geolog.cli.settings.quantities import (
 )
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
+from sim.processes.bench.figures import Figure
 from sim.processes.bench.relay import RelayLoad, measure_relay
+from sim.processes.bench.relay_failover import Failover, FailoverLoad, measure_failovers
+from sim.processes.drills.timeline import Timeline
 
 _COLUMNS = ("name", "value", "unit", "floor", "ratio", "goal")
 _RECORD_BYTES_MIN, _RECORD_BYTES_MAX = 64, 1 << 20
@@ -26,6 +28,7 @@ _RECORD_BYTES_MIN, _RECORD_BYTES_MAX = 64, 1 << 20
     epilog=examples(
         "geolog bench relay",
         "geolog bench relay --rtt 220ms --bandwidth 10MB/s -o json",
+        "geolog bench relay --failovers 3 --plot relay.svg",
     ),
 )
 @click.option(
@@ -58,7 +61,22 @@ _RECORD_BYTES_MIN, _RECORD_BYTES_MAX = 64, 1 << 20
     default="6s",
     show_default=True,
     metavar="TIME",
-    help="Duration of each of the loads: two for each round trip, and one at the end.",
+    help="Duration of each of the loads: two for each round trip, and one for each failover.",
+)
+@click.option(
+    "--failovers",
+    type=click.IntRange(0, 100),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How often each end's coordinator is killed, and leaves, at 500 records a second of"
+    " two senders; 0 leaves that out.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a plot of the deliveries over time (SVG) to FILE.",
 )
 @click.option(
     "--data-dir",
@@ -80,14 +98,18 @@ def relay(
     bandwidth: float,
     record_size: int,
     duration: float,
+    failovers: int,
+    plot: Path | None,
     data_dir: Path | None,
     seed: int,
 ) -> None:
-    """Measure a link between two regions: throughput, lag, and what it costs appends.
+    """Measure a link between two regions, its price, and what the end of a relay costs.
 
     It always runs on a temporary cluster with emulated WAN. The floor of the throughput is the
     emulated bandwidth, or the WebSocket hop alone if that is less; that of the lag is half a
-    round trip; that of appends with a dead target is appends without relay.
+    round trip; that of appends with a dead target is appends without relay. Then, without
+    emulated WAN, relays end in the middle of a load: records that the mirrors lost, gave twice
+    or out of order, the longest silence, and the time until records sent afterwards came.
     """
     invocation = this_invocation()
     if invocation.config.zookeeper:
@@ -107,10 +129,32 @@ def relay(
         duration_s=duration,
         seed=seed,
     )
-    figures = trio.run(
-        ending_at_signals, partial(measure_relay, data_dir=data_dir, tell=tell), load
-    )
-    if figures is None:
+    if plot is not None and not failovers:
+        raise click.UsageError("--plot shows failovers: leave out --failovers 0")
+    timeline = Timeline(lane_kind="mirror", counted="records")
+
+    async def measure(load: RelayLoad) -> tuple[list[Figure], list[Failover]]:
+        figures = await measure_relay(load, data_dir=data_dir, tell=tell)
+        if not failovers:
+            return figures, []
+        ends = FailoverLoad(runs_count=failovers, duration_s=duration)
+        return figures, await measure_failovers(
+            ends, data_dir=data_dir, tell=tell, timeline=timeline
+        )
+
+    measured = trio.run(ending_at_signals, measure, load)
+    if measured is None:
         raise click.Abort
+    figures, ended = measured
+    if plot is not None:
+        plot.write_text(
+            timeline.svg("Records of two mirrors while relays end"), encoding="utf-8"
+        )
     output = invocation.config.output
-    show(figures if output == "table" else {"figures": figures}, output, _COLUMNS)
+    if output != "table":
+        show({"figures": figures, "failovers": ended}, output)
+        return
+    show(figures, output, _COLUMNS)
+    if ended:
+        print()
+        show(ended, output)

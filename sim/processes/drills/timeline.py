@@ -42,6 +42,8 @@ class Timeline:
 
     lane_kind: str = "stream"
     """`stream`, or `region` if the answers of each region's writers are counted apart."""
+    counted: str = "answers"
+    """What the bars count."""
     _faults: list[tuple[float, str]] = attrs.field(factory=list)
     _answers: dict[str, list[tuple[float, int]]] = attrs.field(
         factory=lambda: defaultdict(list)
@@ -124,7 +126,7 @@ class Timeline:
         highest, foot = max(counts.values()), top + _LANE_HEIGHT - 10
         yield (
             f'<text x="{_LEFT}" y="{top + 12:.0f}">{escape(lane)}: up to '
-            f"{highest / bar_s:,.0f} answers a second</text>"
+            f"{highest / bar_s:,.0f} {escape(self.counted)} a second</text>"
         )
         for span in self._pauses(lane):
             width = self._x(span.end_s) - self._x(span.begin_s)
