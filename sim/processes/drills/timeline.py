@@ -43,7 +43,7 @@ class Timeline:
     lane_kind: str = "stream"
     """`stream`, or `region` if the answers of each region's writers are counted apart."""
     counted: str = "answers"
-    """What the bars count."""
+    """The word for those in the picture."""
     _faults: list[tuple[float, str]] = attrs.field(factory=list)
     _answers: dict[str, list[tuple[float, int]]] = attrs.field(
         factory=lambda: defaultdict(list)
