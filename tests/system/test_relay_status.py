@@ -72,6 +72,7 @@ def test_a_stream_or_a_region_is_paused_and_resumed_and_others_are_refused(
 
 
 def test_events_are_iterated_in_a_thread_and_in_an_event_loop(related: DemoProcess) -> None:
+    wait_until(lambda: status_of(related)["state"] == "live")
     assert isinstance(related.ready, dict)
     zookeeper = str(related.ready["zookeeper"])
     with (
