@@ -41,14 +41,17 @@ class SegmentRecords:
         self._metadata = metadata
         self._paths = paths
 
-    async def buckets(self, name: PartitionName) -> list[int]:
+    async def buckets(
+        self, name: PartitionName, *, freshness: Freshness = Freshness.LATEST
+    ) -> list[int]:
         """The buckets of the listed segments, rising: all that were made before this call.
 
-        Empty also if there is no such stream. The last bucket may have no segments yet.
+        Empty also if there is no such stream. The last bucket may have no segments yet. NEARBY
+        may lack what another process made just now.
         """
         parent = self._paths.segments(name)
         try:
-            buckets = await self._metadata.children(parent, freshness=Freshness.LATEST)
+            buckets = await self._metadata.children(parent, freshness=freshness)
         except NoNodeError:
             return []
         return [int(bucket) for bucket in buckets]
@@ -69,13 +72,18 @@ class SegmentRecords:
         return [number for some in found for number in some if number >= least]
 
     async def numbers_back(
-        self, name: PartitionName, *, highest: int | None = None
+        self,
+        name: PartitionName,
+        *,
+        highest: int | None = None,
+        freshness: Freshness = Freshness.LATEST,
     ) -> AsyncGenerator[int, None]:
         """The numbers of the listed segments, falling, from `highest` or from the last.
 
-        Includes all written before this call; each bucket is read only when it is reached.
+        Includes all written before this call, unless NEARBY is enough; each bucket is read
+        only when it is reached.
         """
-        for bucket in reversed(await self.buckets(name)):
+        for bucket in reversed(await self.buckets(name, freshness=freshness)):
             if highest is None or bucket <= highest // BUCKET_COUNT_MAX:
                 (numbers,) = await self.numbers_in(name, [bucket])
                 for number in reversed(numbers):

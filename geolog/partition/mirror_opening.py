@@ -12,6 +12,7 @@ import trio
 
 from geolog.background import both, open_background
 from geolog.catalog.partition_config import PartitionConfig
+from geolog.metadata.seam import Freshness
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.mirror_upkeep import follow_home
 from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, last_watermark
@@ -97,7 +98,8 @@ async def _begun_behind_gap(
     """
     trims = takeover.partitions.trims
     watermark, trim = await both(
-        partial(last_watermark, name, takeover), partial(trims.read_latest, name)
+        partial(last_watermark, name, takeover, freshness=Freshness.NEARBY),
+        partial(trims.read, name),  # A gap that is asked for just now, `follow_home` finds.
     )
     end = Sequence(max(taken.state.sequence_next, trim.first_sequence))
     if end < trim.evicted_before:

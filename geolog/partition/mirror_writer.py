@@ -28,6 +28,7 @@ import trio
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.ledger.writing.ledger_writer import LedgerWriter
+from geolog.metadata.seam import Freshness
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.mirror_entry import MirrorEntry
 from geolog.partition.open_segment import OpenSegment
@@ -440,10 +441,15 @@ class MirrorWriter:
             await trio.sleep(self._config.retry_delay_s)
 
 
-async def last_watermark(name: PartitionName, takeover: Takeover) -> Watermark | None:
-    """The last entry of a mirror whose rows are all completed; None if it has none."""
+async def last_watermark(
+    name: PartitionName, takeover: Takeover, *, freshness: Freshness = Freshness.LATEST
+) -> Watermark | None:
+    """The last entry of a log whose rows are all completed; None if it has none.
+
+    NEARBY is enough for the owner: its own writes are in all that it reads.
+    """
     segments = takeover.partitions.segments
-    async with aclosing(segments.numbers_back(name)) as numbers:
+    async with aclosing(segments.numbers_back(name, freshness=freshness)) as numbers:
         async for number in numbers:
             for listed in await segments.at(name, [number]):
                 last = listed.record.last_entry

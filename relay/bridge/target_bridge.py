@@ -17,7 +17,7 @@ from geolog.background import open_background
 from geolog.client.log import Log
 from geolog.partition.mirror_entry import MirrorEntry
 from geolog.partition.mirror_writer import MirrorWriter
-from geolog.protocol.stream_state import StreamName
+from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.protocol.watermark import Watermark
 from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
 from geolog.transport.seam import Address, ConnectionFailedError
@@ -188,7 +188,7 @@ class TargetBridge:
         try:
             with channel.owning:
                 opener = self._log.partition_opener
-                record = await opener.upkeep.catalog.read_latest(StreamName.parse(asked.stream))
+                record = await self._record(StreamName.parse(asked.stream), asked)
                 if record.life != asked.life or record.home != self._home:
                     raise NoSuchStreamError(
                         f"{asked.stream} of life {asked.life!r} is not relayed from"
@@ -198,7 +198,7 @@ class TargetBridge:
                 try:
                     user = MirrorUser(channel, partial(self._on_taken, channel))
                     async with self._mirrors.use(record, name, user) as mirror:
-                        first = await opener.upkeep.partitions.trims.read_latest(name)
+                        first = await opener.upkeep.partitions.trims.read(name)
                         channel.mirror = mirror
                         opened = channel.core.on_mirror_opened(
                             mirror.watermark, first_sequence=first.first_sequence
@@ -216,6 +216,13 @@ class TargetBridge:
             channel.mirror = None
             if self._channels.get(asked.channel) is channel:
                 del self._channels[asked.channel]
+
+    async def _record(self, name: StreamName, asked: AskWatermark) -> StreamRecord:
+        """The stream's settings; those of a nearby server if it knows what the home means."""
+        catalog = self._log.partition_opener.upkeep.catalog
+        record = await catalog.read(name)
+        is_known = record.life == asked.life and asked.partition < record.partitions
+        return record if is_known else await catalog.read_latest(name)
 
     def _on_taken(self, channel: _TargetChannel, why: GeologError) -> None:
         channel.mirror = None

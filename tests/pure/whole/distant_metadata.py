@@ -71,7 +71,7 @@ class DistantClient:
 
 @asynccontextmanager
 async def open_distant_client(
-    cluster: InProcessCluster, *, is_read_nearby: bool
+    cluster: InProcessCluster, *, is_read_nearby: bool, region: str = "us-east"
 ) -> AsyncIterator[DistantClient]:
     """Open a client with or without a metadata server nearby."""
     async with cluster.store.open_session() as near:
@@ -80,7 +80,7 @@ async def open_distant_client(
             metadata=metadata,
             transport=cluster.network.transport("distant"),
             cluster="default",
-            region="us-east",
+            region=region,
             who="distant",
             rng=random.Random(0),
             now_us=cluster.now_us,

@@ -1,0 +1,54 @@
+"""Sequential metadata round trips until a mirror can go on, which dominate a takeover afar."""
+
+from trio.testing import MockClock
+
+from sim.in_process import open_in_process_cluster
+from tests.pure.whole.clusters import numbered
+from tests.pure.whole.distant_metadata import open_distant_client
+from tests.pure.whole.mirroring import (
+    HOME,
+    REGIONS,
+    STREAM,
+    TARGET,
+    Durable,
+    create,
+    entries_of,
+    home_of,
+    mirror_of,
+    record_of,
+    relayed,
+)
+from tests.pure.whole.test_opening_round_trips import near_and_far
+
+
+@near_and_far
+async def test_taking_over_a_mirror_whose_owner_died(
+    autojump_clock: MockClock, *, is_read_nearby: bool
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        open_distant_client(cluster, is_read_nearby=is_read_nearby, region=TARGET) as far,
+    ):
+        await create(home)
+        async with home.open_writer(STREAM) as writer:
+            for value in numbered(6):
+                await writer.append(value)
+        record, name = await record_of(home), await mirror_of(home)
+        async with cluster.open_client(TARGET, host="died") as died:
+            opening = died.partition_opener.open_mirror(record, name, Durable())
+            mirror = await opening.__aenter__()
+            for entry in relayed(await entries_of(home, await home_of(home)), behind=None)[:4]:
+                mirror.push(entry)
+            await mirror.wait_durable()
+            count = far.count()
+            async with far.log.partition_opener.open_mirror(record, name, Durable()) as taken:
+                # The owner's record and claim, the ledger's epoch and end, the row's end.
+                assert count.trips == (5 if is_read_nearby else 14)
+                for entry in relayed(
+                    await entries_of(home, await home_of(home)), behind=taken.watermark
+                ):
+                    taken.push(entry)
+                await taken.wait_durable()
+                # Another ledger is made, and listed.
+                assert count.trips == (7 if is_read_nearby else 19)
