@@ -99,7 +99,7 @@ async def _begun_behind_gap(
     trims = takeover.partitions.trims
     watermark, trim = await both(
         partial(last_watermark, name, takeover, freshness=Freshness.NEARBY),
-        partial(trims.read, name),  # A gap that is asked for just now, `follow_home` finds.
+        partial(trims.read, name),  # `follow_home` finds a gap that the home allows just now.
     )
     end = Sequence(max(taken.state.sequence_next, trim.first_sequence))
     if end < trim.evicted_before:

@@ -103,7 +103,8 @@ async def open_home_log(
         first = await scan.next_segment(1)
         if first is not None:
             begin = Begin(segment=first, sequence=begin.sequence)
-        if first_sequence > begin.sequence:  # Else several segments may begin at sequence 0.
+        # At sequence 0 several segments may begin; later, one that was kept may end there.
+        if first_sequence > 0 and first_sequence >= begin.sequence:
             has = await scan.last_segment(lambda one: one.first_sequence <= first_sequence)
             if has is not None:
                 skipped = max(begin.sequence, has.first_sequence)

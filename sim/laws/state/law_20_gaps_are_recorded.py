@@ -18,6 +18,8 @@ class GapsAreRecorded:
 
     _gaps: dict[MirrorKey, TrimRecord] = attrs.field(factory=dict)
     _ends: dict[MirrorKey, int] = attrs.field(factory=dict)
+    _begun: set[tuple[MirrorKey, int]] = attrs.field(factory=set)
+    """Rows whose beginning was checked, by number: a later gap is not theirs."""
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Check new gaps, and new rows that do not follow the one before."""
@@ -44,7 +46,9 @@ class GapsAreRecorded:
         for number in sorted(rows):
             row, end = rows[number], self._ends.get(mirror, 0)
             is_behind_gap = trim.gap is not None and trim.gap.end == row.first_sequence
-            if row.first_sequence > end and not is_behind_gap:
+            is_new = (mirror, number) not in self._begun
+            self._begun.add((mirror, number))
+            if is_new and row.first_sequence > end and not is_behind_gap:
                 yield f"ended at {end}, and goes on at {row.first_sequence} without a gap"
             if row.last_sequence is not None:
                 self._ends[mirror] = max(end, row.last_sequence + 1)

@@ -2,15 +2,18 @@
 
 from trio.testing import MockClock
 
+import geolog
+from geolog.protocol.stream_state import PartitionName, StreamRecord
 from sim.in_process import open_in_process_cluster
-from tests.pure.whole.clusters import numbered
-from tests.pure.whole.distant_metadata import open_distant_client
+from tests.pure.whole.clusters import ended_by, numbered
+from tests.pure.whole.distant_metadata import DistantClient, open_distant_client
 from tests.pure.whole.mirroring import (
     HOME,
     REGIONS,
     STREAM,
     TARGET,
     Durable,
+    StoredEntry,
     create,
     entries_of,
     home_of,
@@ -35,20 +38,32 @@ async def test_taking_over_a_mirror_whose_owner_died(
             for value in numbered(6):
                 await writer.append(value)
         record, name = await record_of(home), await mirror_of(home)
+        entries = await entries_of(home, await home_of(home))
         async with cluster.open_client(TARGET, host="died") as died:
             opening = died.partition_opener.open_mirror(record, name, Durable())
-            mirror = await opening.__aenter__()
-            for entry in relayed(await entries_of(home, await home_of(home)), behind=None)[:4]:
-                mirror.push(entry)
-            await mirror.wait_durable()
-            count = far.count()
-            async with far.log.partition_opener.open_mirror(record, name, Durable()) as taken:
-                # The owner's record and claim, the ledger's epoch and end, the row's end.
-                assert count.trips == (5 if is_read_nearby else 14)
-                for entry in relayed(
-                    await entries_of(home, await home_of(home)), behind=taken.watermark
-                ):
-                    taken.push(entry)
-                await taken.wait_durable()
-                # Another ledger is made, and listed.
-                assert count.trips == (7 if is_read_nearby else 19)
+            with ended_by(geolog.FencedError):
+                async with opening as mirror:
+                    for entry in relayed(entries, behind=None)[:4]:
+                        mirror.push(entry)
+                    await mirror.wait_durable()
+                    await _take_over(far, record, name, entries, is_read_nearby=is_read_nearby)
+                    await mirror.wait_failed()
+
+
+async def _take_over(
+    far: DistantClient,
+    record: StreamRecord,
+    name: PartitionName,
+    entries: list[StoredEntry],
+    *,
+    is_read_nearby: bool,
+) -> None:
+    count = far.count()
+    async with far.log.partition_opener.open_mirror(record, name, Durable()) as mirror:
+        # The owner's record and claim, the ledger's epoch and end, the row's end.
+        assert count.trips == (5 if is_read_nearby else 14)
+        for entry in relayed(entries, behind=mirror.watermark):
+            mirror.push(entry)
+        await mirror.wait_durable()
+        # Another ledger is made, and listed.
+        assert count.trips == (7 if is_read_nearby else 19)
