@@ -11,16 +11,17 @@ import math
 import attrs
 import trio
 
-from geolog.partition.mirror_writer import MirrorWriter, last_watermark
+from geolog.partition.mirror_writer import (
+    EvictedError,
+    MirrorWriter,
+    evicted,
+    last_watermark,
+)
 from geolog.partition.takeover import Takeover
 from geolog.protocol.stream_state import PartitionName
 from topology.errors import GeologError, SealedError, UnavailableError
 
 _RETRY_S = 1.0
-
-
-class EvictedError(UnavailableError):
-    """The home does not keep what the mirror lacks: opened again, it begins behind the gap."""
 
 
 async def follow_home(mirror: MirrorWriter, takeover: Takeover) -> None:
@@ -53,10 +54,7 @@ async def _is_sealed(
     owner = await partitions.owners.read(home, changed=changed)
     own = await partitions.trims.read(mirror.name, changed=changed)
     if mirror.taken_end(own.first_sequence) < own.evicted_before:
-        raise EvictedError(
-            f"mirror {mirror.name} has nothing from sequence {own.evicted_before} on, where its"
-            " home lets it go on: open it again"
-        )
+        raise evicted(mirror.name, own)
     why = await partitions.owners.why_deposed(mirror.name, mirror.owner)
     if why is not None:  # An owner that writes nothing would not notice.
         raise why

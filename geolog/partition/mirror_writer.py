@@ -45,7 +45,12 @@ from geolog.protocol.mirror_course import (
     TakeEntry,
 )
 from geolog.protocol.roll import RollPolicy
-from geolog.protocol.stream_state import OwnerRecord, PartitionName, StreamRecord
+from geolog.protocol.stream_state import (
+    OwnerRecord,
+    PartitionName,
+    StreamRecord,
+    TrimRecord,
+)
 from geolog.protocol.watermark import Watermark
 from topology.errors import (
     ClosedError,
@@ -59,6 +64,10 @@ _log = logging.getLogger(__name__)
 
 _REASON_S = 2.0
 """How long metadata may take to tell which process took the mirror from this owner."""
+
+
+class EvictedError(UnavailableError):
+    """The home does not keep what the mirror lacks: opened again, it begins behind the gap."""
 
 
 class MirrorListener(Protocol):
@@ -397,12 +406,25 @@ class MirrorWriter:
         await self._has_first.wait()
         try:
             if not self.is_failed:
+                await self._check_beginning()
                 await self._rows.start()
                 await self._rows.run()
         except FencedError as error:
             await self._fail_as_deposed(error)
         except GeologError as error:
             self._fail(error)
+
+    async def _check_beginning(self) -> None:
+        """EvictedError if an empty mirror would begin behind a gap that is not recorded.
+
+        The home notes that it evicts before it drops anything. So if it begins further on than
+        this mirror, the latest record tells whether the mirror was to get what lies between.
+        """
+        if self.watermark is not None or not self._waiting:
+            return
+        own = await self._partitions.trims.read_latest(self.name)
+        if own.first_sequence < min(own.evicted_before, self._waiting[0].sent.first_sequence):
+            raise evicted(self.name, own)
 
     def end(self, why: GeologError) -> None:
         """Take nothing more: the mirror is sealed, or gone."""
@@ -439,6 +461,14 @@ class MirrorWriter:
                 if not error.retriable:
                     raise
             await trio.sleep(self._config.retry_delay_s)
+
+
+def evicted(name: PartitionName, own: TrimRecord) -> EvictedError:
+    """The error for a mirror that lacks what its home does not keep."""
+    return EvictedError(
+        f"mirror {name} has nothing from sequence {own.evicted_before} on, where its home lets"
+        " it go on: open it again"
+    )
 
 
 async def last_watermark(

@@ -10,21 +10,26 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import geolog
+from geolog.partition.mirror_writer import EvictedError
 from geolog.protocol.ids import Sequence
 from geolog.protocol.stream_state import SequenceGap, TrimRecord
 from sim.in_process import open_in_process_cluster
 from tests.pure.relay.test_bridges import open_home, open_target, wait_equal
-from tests.pure.whole.clusters import append_each
+from tests.pure.whole.clusters import append_each, ended_by
+from tests.pure.whole.distant_metadata import open_distant_client
 from tests.pure.whole.mirroring import (
     HOME,
     REGIONS,
     STREAM,
     TARGET,
+    Durable,
     create,
     entries_of,
     home_of,
     mirror_of,
+    record_of,
     relay,
+    relayed,
     rows_of,
 )
 
@@ -170,6 +175,32 @@ async def test_a_mirror_that_is_paused_but_open_goes_on_behind_the_gap_as_well(
         ("trimmed", 2, 6),
         ("evicted", 6, begin),
     ]
+
+
+async def test_an_empty_mirror_learns_of_a_gap_before_its_first_entry_is_written(
+    autojump_clock: MockClock,
+) -> None:
+    """Its owner was far from metadata, and had not heard yet that the home evicted."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        open_distant_client(cluster, is_read_nearby=False, region=TARGET) as far,
+    ):
+        await create(home, segment_bytes=_SEGMENT_BYTES, evict_bytes=1)
+        await Writing(home).append(7)
+        record, name = await record_of(home), await mirror_of(home)
+        with ended_by(EvictedError):
+            async with far.log.partition_opener.open_mirror(record, name, Durable()) as mirror:
+                await trio.sleep(5)
+                await home.truncate_stream(STREAM, before=geolog.AtSequence(4))
+                for entry in relayed(await entries_of(home, await home_of(home)), behind=None):
+                    mirror.push(entry)
+        rows = await rows_of(home, name)
+        await relay(far.log)
+        trim = await home.access.partitions.trims.read_latest(name)
+
+    assert rows == []
+    assert trim.gap == SequenceGap(Sequence(0), Sequence(3))  # A segment begins there.
 
 
 async def test_nothing_is_skipped_by_a_mirror_that_has_it(autojump_clock: MockClock) -> None:
