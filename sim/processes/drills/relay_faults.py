@@ -90,6 +90,24 @@ async def freeze(regions: RelayedRegions) -> str:
     return f"stopped {victim} until another one coordinated"
 
 
+async def lose_leave(regions: RelayedRegions) -> str:
+    """A coordinator leaves in good order, and what it says of it does not reach a region."""
+    region, other = regions.any_two()
+    victim, _ = await regions.members(region)
+    epoch = await regions.epoch(region)
+    regions.note(f"{victim} leaves, cut off from {other}")
+    await regions.cluster.change_link(region, other, _CUT)
+    try:
+        await regions.cluster.stop(victim)
+    finally:
+        await regions.cluster.change_link(region, other, _HEALED)
+    try:
+        await regions.wait_epoch(region, epoch + 1)
+    finally:
+        await regions.cluster.start(victim)
+    return f"{victim} left, cut off from {other}"
+
+
 async def cut(regions: RelayedRegions) -> str:
     """No byte passes between two regions, either way."""
     return await _cut(regions, is_one_way=False)
@@ -157,6 +175,7 @@ RELAY_FAULTS: Mapping[str, RelayFault] = {
     "both-ends": kill_both_ends,
     "during-replay": kill_in_replay,
     "zombie": freeze,
+    "lost-leave": lose_leave,
     "cut": cut,
     "cut-one-way": cut_one_way,
     "flapping": flap,
