@@ -11,6 +11,7 @@ import math
 import attrs
 import trio
 
+from geolog.catalog.segment_list import SegmentList
 from geolog.partition.mirror_writer import (
     EvictedError,
     MirrorWriter,
@@ -18,7 +19,9 @@ from geolog.partition.mirror_writer import (
     last_watermark,
 )
 from geolog.partition.takeover import Takeover
+from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.watermark import Watermark
 from topology.errors import GeologError, SealedError, UnavailableError
 
 _RETRY_S = 1.0
@@ -64,8 +67,23 @@ async def _is_sealed(
     last = await partitions.segments.last(home)
     if last is not None and not last.record.is_completed:
         raise UnavailableError(f"segment {last.record.row_number} of {home} is not closed yet")
-    await mirror.wait_reached(await last_watermark(home, takeover))
+    mark = await last_watermark(home, takeover)
+    if not await _begins_behind(
+        mirror, own.first_sequence, mark, SegmentList(home, partitions)
+    ):
+        await mirror.wait_reached(mark)
     sealed = await partitions.owners.seal(mirror.name)
     await takeover.end_open_segment(mirror.name, sealed)
     mirror.end(SealedError(f"mirror {mirror.name} is sealed, as its home is"))
     return True
+
+
+async def _begins_behind(
+    mirror: MirrorWriter, begin: Sequence, last: Watermark | None, home: SegmentList
+) -> bool:
+    """Whether an empty mirror begins behind the home's last entry: there is none for it."""
+    if mirror.watermark is not None or begin == FIRST_SEQUENCE or last is None:
+        return False
+    await home.refresh()
+    first = await home.last_where(lambda one: one.first_sequence <= begin)
+    return first is not None and first.row_number > last.segment

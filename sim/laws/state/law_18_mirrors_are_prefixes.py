@@ -105,7 +105,22 @@ def mirrors_behind(now: Look) -> list[str]:
         for partition in now.lists
         if (due := _end_of_home(now, partition)) is not None
         and not mirror_has(now, (region, partition), *due)
+        and not _begins_behind(now, (region, partition), due[0])
     ]
+
+
+def _begins_behind(now: Look, mirror: MirrorKey, segment: int) -> bool:
+    """Whether a mirror without rows was let go on behind a segment of its home."""
+    trim, rows = now.mirror_trims.get(mirror), now.lists[mirror[1]]
+    return (
+        trim is not None
+        and not now.mirrors.get(mirror)
+        and 0 < trim.first_sequence <= trim.evicted_before
+        and any(
+            number > segment and row.first_sequence <= trim.first_sequence
+            for number, row in rows.items()
+        )
+    )
 
 
 def _end_of_home(now: Look, partition: int) -> tuple[int, SegmentEntry] | None:

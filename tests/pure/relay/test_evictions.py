@@ -12,7 +12,7 @@ from trio.testing import MockClock
 import geolog
 from geolog.partition.mirror_writer import EvictedError
 from geolog.protocol.ids import Sequence
-from geolog.protocol.stream_state import SequenceGap, TrimRecord
+from geolog.protocol.stream_state import PartitionName, SequenceGap, TrimRecord
 from sim.in_process import open_in_process_cluster
 from tests.pure.relay.test_bridges import open_home, open_target, wait_equal
 from tests.pure.whole.clusters import append_each, ended_by
@@ -201,6 +201,37 @@ async def test_an_empty_mirror_learns_of_a_gap_before_its_first_entry_is_written
 
     assert rows == []
     assert trim.gap == SequenceGap(Sequence(0), Sequence(3))  # A segment begins there.
+
+
+async def test_a_mirror_of_a_sealed_stream_that_evicted_all_is_sealed_as_well(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home, segment_bytes=_SEGMENT_BYTES, evict_bytes=1)
+        await Writing(home).append(3)
+        async with home.open_writer(STREAM):
+            pass  # Opens a segment behind them.
+        begun = await home.truncate_stream(STREAM, before=geolog.LATEST)
+        await home.seal_stream(STREAM)
+        async with open_home(cluster), open_target(cluster):
+            with trio.fail_after(60):
+                async with log.open_reader(STREAM, follow=True) as reader:
+                    items = [one async for one in reader.items()]
+                await wait_sealed(home, await mirror_of(home))
+
+    assert begun == {0: 3}
+    assert items == []
+
+
+async def wait_sealed(log: geolog.Log, name: PartitionName) -> None:
+    while True:
+        if (await log.access.partitions.owners.read_latest(name)).record.is_sealed:
+            return
+        await trio.sleep(0.1)
 
 
 async def test_nothing_is_skipped_by_a_mirror_that_has_it(autojump_clock: MockClock) -> None:
