@@ -331,6 +331,7 @@ class HomeBridge:
                 handed = AllSent(channel.core.position)
                 channel.feed.standing(self._target).handed = handed
         self._link.end(channel.number)
+        self._awake.set()  # It may have taken the room of others.
         self._answered.set()
         if channel.fetching is not None:
             channel.fetching.cancel(reason="the channel is over")

@@ -65,8 +65,10 @@ class OutgoingLink:
         self._ready_live: deque[int] = deque()
         self._ready_late: deque[int] = deque()
         self._ready: set[int] = set()
+        self._owed_bytes: dict[int, int] = {}
+        """Unanswered bytes by channel, as counted here: one that stops forgets its own."""
         self._unanswered_bytes = 0
-        self._asking_count = 0
+        self._asking: set[int] = set()
         self._progress_s = now_s
         self._is_resting = False
 
@@ -95,14 +97,14 @@ class OutgoingLink:
         assert number not in self._channels, f"channel {number} is open"
         self._note_asked(now_s)
         self._channels[number] = channel
-        self._asking_count += 1
+        self._owed_bytes[number] = 0
+        self._asking.add(number)
 
     def end(self, number: int) -> None:
-        """Remove a channel."""
-        channel = self._channels.pop(number, None)
-        if channel is not None:
-            self._unanswered_bytes -= channel.unanswered_bytes
-            self._asking_count -= channel.state is ChannelState.ASKING
+        """Remove a channel; nothing is owed on it any more."""
+        if self._channels.pop(number, None) is not None:
+            self._unanswered_bytes -= self._owed_bytes.pop(number)
+            self._asking.discard(number)
 
     def on_window(self, window_bytes: int) -> None:
         """The target takes this much from here on."""
@@ -119,10 +121,9 @@ class OutgoingLink:
         """The watermark of a channel's mirror; where it is to begin if it is empty."""
         self._progress_s = now_s
         channel = self._channels[number]
-        before_bytes = channel.unanswered_bytes
-        self._asking_count -= channel.state is ChannelState.ASKING
+        self._asking.discard(number)
         effects = channel.on_told(watermark, first_sequence=first_sequence)
-        self._unanswered_bytes -= before_bytes - channel.unanswered_bytes
+        self._count(number)
         self.on_ready(number)
         return effects
 
@@ -131,12 +132,16 @@ class OutgoingLink:
     ) -> list[OutgoingEffect]:
         """The target has a channel's entries up to here durably."""
         channel = self._channels[number]
-        before_bytes = channel.unanswered_bytes
         effects = channel.on_durable(watermark)
-        if channel.unanswered_bytes != before_bytes:
+        if channel.unanswered_bytes != self._owed_bytes[number]:
             self._progress_s = now_s
-        self._unanswered_bytes -= before_bytes - channel.unanswered_bytes
+        self._count(number)
         return effects
+
+    def _count(self, number: int) -> None:
+        owed_bytes = self._channels[number].unanswered_bytes
+        self._unanswered_bytes += owed_bytes - self._owed_bytes[number]
+        self._owed_bytes[number] = owed_bytes
 
     def rest(self) -> None:
         """Give out no further entries: another relay will send them."""
@@ -162,7 +167,7 @@ class OutgoingLink:
                 continue
             self._note_asked(now_s)
             effects = channel.on_sent(entry)
-            self._unanswered_bytes += entry.length_bytes
+            self._count(number)
             if self._bucket is not None:
                 self._bucket.take(entry.length_bytes)
             self.on_ready(number)
@@ -181,7 +186,7 @@ class OutgoingLink:
     @property
     def is_waiting(self) -> bool:
         """Whether the target owes an answer."""
-        return self._asking_count > 0 or self._unanswered_bytes > 0
+        return bool(self._asking) or self._unanswered_bytes > 0
 
     def _note_asked(self, now_s: float) -> None:
         """The time without progress begins with the first question."""

@@ -192,6 +192,32 @@ def test_the_room_of_a_channel_that_ended_is_free_again() -> None:
     assert not link.is_waiting
 
 
+def test_the_room_of_a_channel_that_its_target_gave_up_is_free_again() -> None:
+    log = home_log("11")
+    link = link_of(buffer_with(log))
+    link.on_told(1, None, now_s=0)
+    taken(link)
+    channel = link.channel(1)
+    assert channel is not None
+
+    channel.on_ended(503, "the mirror begins again")
+    link.end(1)
+
+    assert link.unanswered_bytes == 0
+    assert not link.is_waiting
+
+
+def test_a_question_that_is_never_answered_is_over_with_its_channel() -> None:
+    link = link_of(buffer_with(home_log("11")))
+    channel = link.channel(1)
+    assert channel is not None
+
+    channel.on_ended(404, "there is no such stream")
+    link.end(1)
+
+    assert not link.is_waiting
+
+
 def test_an_empty_mirror_that_is_to_begin_later_is_sent_nothing_of_what_is_before() -> None:
     log = home_log("11|c1")
     channel = OutgoingChannel(buffer_with(log))
