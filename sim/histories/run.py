@@ -155,6 +155,7 @@ class _Run:
                 self.steps = world.queue.steps_count
 
     async def _live_through(self, world: World) -> None:
+        truth = Truth(world.store)
         workload = Workload(
             Calls(
                 self.options.knobs,
@@ -162,7 +163,8 @@ class _Run:
                 self.history,
                 self.trace,
                 chance(self.seed, "workload"),
-                Truth(world.store).trim_of,
+                truth.trim_of,
+                truth.evicted_of,
                 chance(self.seed, "repeats"),
                 relay_to=self.options.relay_to,
                 is_proxied=self.options.shape.proxies_count > 0,

@@ -6,6 +6,7 @@ from random import Random
 import attrs
 import trio
 
+import geolog
 from sim.world.history import Append, History
 from sim.world.options import Knobs
 from sim.world.process import Process
@@ -29,6 +30,8 @@ class Calls:
     rng: Random
     trim_of: Callable[[int], int]
     """The true start of a partition now."""
+    evicted_of: Callable[[int, str], int]
+    """Where the home of a partition lets its mirror in a region go on behind a gap."""
     repeats_rng: Random
     """Decides when writers repeat acknowledged records."""
     relay_to: tuple[str, ...] = ()
@@ -49,6 +52,13 @@ class Calls:
     def is_heard(self, process: Process) -> bool:
         """Whether anybody hears the answer: nobody does if the process is dead."""
         return process.is_alive and not self.trace.is_closed
+
+    def kept_from(self, partition: int, reason: geolog.GapReason) -> int:
+        """The sequence before which a reader may be told of such a gap."""
+        trim = self.trim_of(partition)
+        if reason is not geolog.GapReason.EVICTED:
+            return trim
+        return max(trim, *(self.evicted_of(partition, region) for region in self.relay_to))
 
     def note_trims(self, append: Append) -> None:
         """Note where partitions begin, if a record that may be a repeat is answered."""

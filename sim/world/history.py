@@ -109,7 +109,7 @@ class Missing:
     """The first; None if the walk did not begin at a sequence."""
     to_sequence: int
     trim: int
-    """The true start of the partition when the reader was told."""
+    """The true start of the partition, or of its mirror behind a gap, as it was then."""
 
 
 Item = Found | Missing

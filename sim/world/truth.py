@@ -18,24 +18,36 @@ class Truth:
     """Looks into the metadata store without a request."""
 
     _store: MemoryStore
-    _opened: dict[int, tuple[bytes, int]] = attrs.field(factory=dict, init=False)
-    """By partition: a document and its parsed trim; it seldom changes."""
+    _opened: dict[PartitionName, tuple[bytes, TrimRecord]] = attrs.field(
+        factory=dict, init=False
+    )
+    """A document and what it says, by name; it seldom changes."""
     _life: str | None = attrs.field(default=None, init=False)
     """The life of the stream, which is never created again."""
 
     def trim_of(self, partition: int) -> int:
         """Where a partition begins; 0 if there is none yet."""
+        found = self._trim(partition)
+        return 0 if found is None else found.first_sequence
+
+    def evicted_of(self, partition: int, region: str) -> int:
+        """Where its home lets a partition's mirror go on without what comes before, or 0."""
+        found = self._trim(partition, mirror=region)
+        return 0 if found is None else found.evicted_before
+
+    def _trim(self, partition: int, *, mirror: str = "") -> TrimRecord | None:
         life = self._life_of_stream()
         if life is None:
-            return 0
-        path = _PATHS.trim(PartitionName(_STREAM, partition, life))
+            return None
+        name = PartitionName(_STREAM, partition, life, mirror=mirror)
+        path = _PATHS.trim(name)
         node = self._store.tree.nodes.get(path)
         if node is None:
-            return 0
-        known = self._opened.get(partition)
+            return None
+        known = self._opened.get(name)
         if known is None or known[0] is not node.data:
             record = open_document(node.data, TrimRecord, path=path)
-            known = self._opened[partition] = node.data, record.first_sequence
+            known = self._opened[name] = node.data, record
         return known[1]
 
     def _life_of_stream(self) -> str | None:

@@ -161,7 +161,7 @@ class Reading:
                     partition=item.partition,
                     from_sequence=item.from_sequence,
                     to_sequence=item.to_sequence,
-                    trim=trim,
+                    trim=self.calls.kept_from(item.partition, item.reason),
                 )
             )
         else:
