@@ -393,11 +393,24 @@ class PartitionWalk:
                 continue
             if not is_following:
                 await self._scan.check_stream()
+                if await self._ends_in_gap():
+                    return self._gone.popleft()
                 raise DataLostError(
                     f"segment {self._segment} of {self._scan.name} existed when the read began,"
                     " and is no longer listed"
                 )
             await changed.wait()
+
+    async def _ends_in_gap(self) -> bool:
+        """Go to the end if the rest was evicted: the mirror was begun again, and is empty."""
+        end = self._end
+        record = await self._scan.trim_record()
+        due = self._least_sequence if self._sequence is None else self._sequence
+        if end is None or record.gap is None or record.first_sequence <= due:
+            return False
+        self._segment, self._entry = end.row_number, end.entry
+        self._gone.extend(runs_gone(record, due, record.first_sequence))
+        return True
 
     async def _go_to(self, number: int) -> TrimmedRun | None:
         """Go to a listed segment."""

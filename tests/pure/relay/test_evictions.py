@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import geolog
+from geolog.client.reading.read_range import Begin
+from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk
 from geolog.partition.mirror_writer import EvictedError
 from geolog.protocol.ids import Sequence
 from geolog.protocol.stream_state import PartitionName, SequenceGap, TrimRecord
@@ -27,6 +29,7 @@ from tests.pure.whole.mirroring import (
     entries_of,
     home_of,
     mirror_of,
+    open_mirror,
     record_of,
     relay,
     relayed,
@@ -232,6 +235,38 @@ async def wait_sealed(log: geolog.Log, name: PartitionName) -> None:
         if (await log.access.partitions.owners.read_latest(name)).record.is_sealed:
             return
         await trio.sleep(0.1)
+
+
+async def test_a_read_whose_mirror_is_begun_again_meanwhile_ends_behind_the_gap(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home, segment_bytes=_SEGMENT_BYTES, evict_bytes=1)
+        writing = Writing(home)
+        await writing.append(5)
+        await relay(log)
+        scan = log._scan(await record_of(log), await mirror_of(log))  # noqa: SLF001
+        async with open_walk(scan, Begin(), await scan.end()) as walk:
+            first = await walk.next_chunk()
+            await writing.append(10)
+            await home.truncate_stream(STREAM, before=geolog.AtSequence(12))
+            async with open_mirror(log):
+                pass  # It begins again, and its relay sends it nothing yet.
+            rest = [await walk.next_chunk() for _ in range(3)]
+        trim = await home.access.partitions.trims.read_latest(await mirror_of(home))
+
+    assert isinstance(first, Chunk)
+    due = first.entries[-1].decoded.header.next_sequence
+    assert 0 < due < 5
+    assert rest == [
+        TrimmedRun(due, 5),
+        TrimmedRun(5, trim.evicted_before, is_evicted=True),
+        None,
+    ]
 
 
 async def test_nothing_is_skipped_by_a_mirror_that_has_it(autojump_clock: MockClock) -> None:
