@@ -159,13 +159,17 @@ class PartitionTrims:
                 continue
             return begun
 
-    async def drop_trimmed(self, name: PartitionName) -> int:
+    async def drop_trimmed(self, name: PartitionName, *, kept: Sequence | None = None) -> int:
         """Delete the segments that lie whole before the trim, with their ledgers.
+
+        kept: a record to be left even so, for a mirror that may end with it.
 
         The last segment with records stays, and so do those behind it: they say where the
         partition goes on. Returns how many segments were deleted.
         """
         first_sequence = (await self.read_latest(name)).first_sequence
+        if kept is not None:
+            first_sequence = min(first_sequence, kept)
         last = await self._segments.last(name)
         if last is None:
             return 0

@@ -34,6 +34,21 @@ _FENCE_S = 10.0
 """How long deleting a stream waits for its writers to be fenced."""
 
 
+@attrs.frozen
+class Kept:
+    """The part of its log that a home keeps for a mirror."""
+
+    begin: int
+    """The highest sequence at which it may begin."""
+    stored: int
+    """The first record whose segment stays, even if it lies before that."""
+
+    @classmethod
+    def of(cls, let_go_at: int, held: int) -> "Kept":
+        """For a mirror that needs this record, unless it was let go on at that sequence."""
+        return cls(max(let_go_at, held), max(let_go_at - 1, held))
+
+
 @attrs.frozen(kw_only=True)
 class StreamUpkeep:
     """Seals, truncates and deletes the streams of one cluster."""
@@ -107,17 +122,18 @@ class StreamUpkeep:
         partition begins.
         """
         stream = await self.catalog.read(name.stream)
+        kept = Kept(first_sequence, first_sequence)
         if stream.life == name.life and stream.relay_to:
-            first_sequence = await self._kept_for_mirrors(name, stream, first_sequence)
+            kept = await self._kept_for_mirrors(name, stream, first_sequence)
         trim = await self.partitions.trims.move(
-            name, LogSequence(first_sequence), now_us=self.now_us()
+            name, LogSequence(kept.begin), now_us=self.now_us()
         )
-        await self.partitions.trims.drop_trimmed(name)
+        await self.partitions.trims.drop_trimmed(name, kept=LogSequence(kept.stored))
         return trim.first_sequence
 
     async def _kept_for_mirrors(
         self, name: PartitionName, stream: StreamRecord, asked: int
-    ) -> int:
+    ) -> Kept:
         """Where the home may begin if it is to begin there, so that no mirror misses records.
 
         Mirrors that would keep too much are let go on further behind.
@@ -126,13 +142,14 @@ class StreamUpkeep:
             region: await self._mirrored_to(name.mirrored_in(region))
             for region in stream.relay_to
         }
-        if stream.relay_evict_bytes is not None and min(held.values()) < asked:
+        least = min(one.begin for one in held.values())
+        if stream.relay_evict_bytes is not None and least < asked:
             kept = await self._first_kept_of(name, asked, stream.relay_evict_bytes)
-            for region, mirrored_to in held.items():
-                if mirrored_to + 1 >= kept:
+            for region, mirrored in held.items():
+                if mirrored.begin + 1 >= kept:
                     continue
                 await self.partitions.trims.evict(name.mirrored_in(region), kept)
-                held[region] = kept
+                held[region] = Kept.of(kept, mirrored.stored)
                 _log.warning(
                     "%s: the mirror in %s lacks trimmed records of more than %d bytes; if it"
                     " does not have them yet, it goes on at sequence %d",
@@ -141,7 +158,10 @@ class StreamUpkeep:
                     stream.relay_evict_bytes,
                     kept,
                 )
-        return min([asked, *held.values()])
+        return Kept(
+            min([asked, *(one.begin for one in held.values())]),
+            min([asked, *(one.stored for one in held.values())]),
+        )
 
     async def _first_kept_of(
         self, name: PartitionName, asked: int, kept_bytes_max: int
@@ -162,19 +182,20 @@ class StreamUpkeep:
         first = None if number is None else await segments.at(number)
         return (first or at_asked).first_sequence
 
-    async def _mirrored_to(self, mirror: PartitionName) -> int:
+    async def _mirrored_to(self, mirror: PartitionName) -> Kept:
         """The last sequence of a mirror's completed rows; where it begins if it has none.
 
         The home keeps that record, too: a relay compares the entry at the mirror's end with the
-        home's before it goes on behind it.
+        home's before it goes on behind it. So does it if the mirror was let go on further, as
+        its open row may end right there.
         """
         trim = await self.partitions.trims.read_latest(mirror)
         async with aclosing(self.partitions.segments.numbers_back(mirror)) as numbers:
             async for number in numbers:
                 for listed in await self.partitions.segments.at(mirror, [number]):
                     if listed.record.last_sequence is not None:
-                        return max(trim.evicted_before, listed.record.last_sequence)
-        return max(trim.evicted_before, trim.first_sequence)
+                        return Kept.of(trim.evicted_before, listed.record.last_sequence)
+        return Kept.of(trim.evicted_before, trim.first_sequence)
 
     async def retain(self, retention: PartitionRetention) -> None:
         """Truncate a partition to its retention."""

@@ -14,7 +14,7 @@ from geolog.metadata.seam import Freshness, Put
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.relay_multicast import MulticastPort
-from geolog.partition.stream_upkeep import StreamUpkeep
+from geolog.partition.stream_upkeep import Kept, StreamUpkeep
 from geolog.protocol.ids import Sequence
 from geolog.protocol.loss_bound import HeldBack, LossBound
 from geolog.protocol.mirror_course import DropRepeat, MirrorCourse, SentEntry, Verdict
@@ -73,7 +73,7 @@ def with_evictions(options: Options, draws: Draws) -> Options:
 
 async def keep_one_byte(
     upkeep: StreamUpkeep, name: PartitionName, stream: StreamRecord, asked: int
-) -> int:
+) -> Kept:
     """Keep nothing for mirrors, whatever the stream says."""
     greedy = attrs.evolve(stream, relay_evict_bytes=1)
     return await _kept_for_mirrors(upkeep, name, greedy, asked)
@@ -137,9 +137,9 @@ def take_anything_above(course: MirrorCourse, sent: SentEntry) -> Verdict:
     return course._take(sent.mark)
 
 
-async def hold_nothing(_upkeep: StreamUpkeep, _mirror: PartitionName) -> int:
+async def hold_nothing(_upkeep: StreamUpkeep, _mirror: PartitionName) -> Kept:
     """Let the home drop what a mirror lacks."""
-    return _NO_END
+    return Kept(_NO_END, _NO_END)
 
 
 async def skip_what_is_gone(log: HomeLog) -> list[RelayedEntry]:
@@ -185,12 +185,14 @@ def cover_before_it_begins(buffer: StandbyBuffer, position: Watermark | None) ->
     return position == buffer._begin or buffer._kept_at(position) is not None
 
 
-async def hold_up_to_the_end(upkeep: StreamUpkeep, mirror: PartitionName) -> int:
+async def hold_up_to_the_end(upkeep: StreamUpkeep, mirror: PartitionName) -> Kept:
     """Let the home drop the entry that a mirror ends with."""
     for listed in reversed(await upkeep.partitions.segments.all(mirror)):
         if listed.record.last_sequence is not None:
-            return listed.record.last_sequence + 1
-    return (await upkeep.partitions.trims.read(mirror)).first_sequence
+            end = listed.record.last_sequence + 1
+            return Kept(end, end)
+    first = (await upkeep.partitions.trims.read(mirror)).first_sequence
+    return Kept(first, first)
 
 
 async def leave_it_open(opener: PartitionOpener, mirror: PartitionName) -> Watermark | None:

@@ -190,12 +190,12 @@ async def test_an_empty_mirror_learns_of_a_gap_before_its_first_entry_is_written
         open_distant_client(cluster, is_read_nearby=False, region=TARGET) as far,
     ):
         await create(home, segment_bytes=_SEGMENT_BYTES, evict_bytes=1)
-        await Writing(home).append(7)
+        await Writing(home).append(10)
         record, name = await record_of(home), await mirror_of(home)
         with ended_by(EvictedError):
             async with far.log.partition_opener.open_mirror(record, name, Durable()) as mirror:
                 await trio.sleep(5)
-                await home.truncate_stream(STREAM, before=geolog.AtSequence(4))
+                await home.truncate_stream(STREAM, before=geolog.AtSequence(7))
                 for entry in relayed(await entries_of(home, await home_of(home)), behind=None):
                     mirror.push(entry)
         rows = await rows_of(home, name)
@@ -203,7 +203,7 @@ async def test_an_empty_mirror_learns_of_a_gap_before_its_first_entry_is_written
         trim = await home.access.partitions.trims.read_latest(name)
 
     assert rows == []
-    assert trim.gap == SequenceGap(Sequence(0), Sequence(3))  # A segment begins there.
+    assert trim.gap == SequenceGap(Sequence(0), Sequence(6))  # A segment begins there.
 
 
 async def test_a_mirror_of_a_sealed_stream_that_evicted_all_is_sealed_as_well(
@@ -267,6 +267,33 @@ async def test_a_read_whose_mirror_is_begun_again_meanwhile_ends_behind_the_gap(
         TrimmedRun(5, trim.evicted_before, is_evicted=True),
         None,
     ]
+
+
+async def test_a_mirror_whose_open_row_ends_where_it_was_let_go_on_goes_on(
+    autojump_clock: MockClock,
+) -> None:
+    """The next relay finds its last entry at home, to compare."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        open_target(cluster),
+    ):
+        await create(home, segment_bytes=_SEGMENT_BYTES, evict_bytes=1)
+        writing = Writing(home)
+        async with open_home(cluster):
+            await writing.append(3)
+            await wait_equal(home)
+        [*_, open_row] = await rows_of(home, await mirror_of(home))
+        for _ in range(2):
+            await writing.append(2)  # Each opens a segment.
+        begun = await home.truncate_stream(STREAM, before=geolog.AtSequence(4))
+        async with open_home(cluster):
+            await wait_equal_behind(home)
+        trim = await home.access.partitions.trims.read_latest(await mirror_of(home))
+
+    assert not open_row.is_completed
+    assert begun == {0: 3}
+    assert (trim.evicted_before, trim.gap) == (3, None)
 
 
 async def test_nothing_is_skipped_by_a_mirror_that_has_it(autojump_clock: MockClock) -> None:
