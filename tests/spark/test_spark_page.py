@@ -60,7 +60,9 @@ def test_the_chart_shows_the_mean_delays(
 ) -> None:
     flights = list(itertools.islice(read_flights(flights_archive()), 5_000))
     with connected(zookeeper) as log:
-        log.create_stream("demo/flights", min_regions=2)
+        log.create_stream(  # One of the three nodes may have been killed before.
+            "demo/flights", ensemble_size=2, write_quorum=2, ack_quorum=2, min_regions=2
+        )
         with log.open_writer("demo/flights") as writer:
             for pending in [writer.append_nowait(flight) for flight in flights]:
                 pending.wait()
