@@ -2,7 +2,8 @@
 
 It runs as a program of its own, since a process has one Spark. Its argument is JSON. Tasks of
 a worker in `held_region` tell that they began, by a file in `directory`, and wait for the file
-`go` there.
+`go` there. At last it reads with the command `bare_python`, which on the workers' PATH is a
+Python without geolog, and keeps the error that the driver was given.
 """
 
 import json
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from geolog.spark import GeologDataSource
@@ -68,10 +70,21 @@ def main(given: dict[str, str]) -> None:
     for name, tasks, held in (("whole", 6, None), ("cut", 2, given["held_region"])):
         frame = source.option("minPartitions", tasks).load(given["stream"])
         rows = frame.rdd.mapPartitionsWithIndex(partial(tally, held)).collect()
-        written = directory / f"{name}.new"
-        written.write_text(json.dumps(rows), encoding="utf-8")
-        written.rename(directory / f"{name}.json")
+        hand_over(directory, name, rows)
+    spark.sparkContext.pythonExec = given["bare_python"]
+    spark.dataSource.register(GeologDataSource)  # It keeps the Python of its registration.
+    try:
+        source.load(given["stream"]).count()
+    except PySparkException as error:
+        hand_over(directory, "bare", [{"error": str(error)}])
     spark.stop()
+
+
+def hand_over(directory: Path, name: str, rows: object) -> None:
+    """Write rows for the test, in one step."""
+    written = directory / f"{name}.new"
+    written.write_text(json.dumps(rows), encoding="utf-8")
+    written.rename(directory / f"{name}.json")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import attrs
@@ -22,11 +23,21 @@ from tests.spark.demo_stream import connected
 from tests.static.checkout import ROOT
 from tests.system.demo_process import DemoProcess, running_demo, wait_until
 
+BASE_PYTHON = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 STREAM = "shop/visits"
 COUNT = 4_000
 VALUE_BYTES = 32 << 10
 CHUNK = 500
+BARE_PYTHON = "python-of-this-test"
+"""On the workers' PATH, a Python that has what Spark brings, and pyarrow; the driver's has all."""
+
+BARE = """\
+#!/bin/sh
+PYTHONPATH=$(echo "$PYTHONPATH" | tr : '\\n' | grep '\\.zip$' | tr '\\n' :){packages}
+export PYTHONPATH
+exec {python} -S "$@"
+"""
 
 
 @contextmanager
@@ -79,10 +90,13 @@ class Cluster:
             "stream": STREAM,
             "directory": str(self.directory),
             "held_region": held_region,
+            "bare_python": BARE_PYTHON,
         }
         program = ROOT / "tests" / "spark" / "standalone_job.py"
         log = self.directory / "job.log"
-        with spark_process(log, sys.executable, str(program), json.dumps(argument)) as job:
+        argv = (sys.executable, str(program), json.dumps(argument))
+        ours = command(self.directory / "driver", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        with spark_process(log, *argv, PATH=path_with(ours)) as job:
             yield job
 
     def rows(self, name: str, job: subprocess.Popen[bytes]) -> list[dict[str, object]]:
@@ -92,6 +106,30 @@ class Cluster:
         assert file.exists(), (self.directory / "job.log").read_text()
         rows: list[dict[str, object]] = json.loads(file.read_text())
         return rows
+
+
+def command(directory: Path, text: str) -> Path:
+    """Write the command `BARE_PYTHON`; return its directory."""
+    directory.mkdir()
+    path = directory / BARE_PYTHON
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+    return directory
+
+
+def path_with(directory: Path) -> str:
+    return os.pathsep.join([str(directory), os.environ["PATH"], os.defpath])
+
+
+def bare_python(directory: Path) -> Path:
+    """A command that starts the base Python, without the packages of this one."""
+    found = find_spec("pyarrow")
+    assert found is not None
+    assert found.origin is not None
+    packages = directory / "packages"
+    packages.mkdir()
+    (packages / "pyarrow").symlink_to(Path(found.origin).parent)
+    return command(directory / "worker", BARE.format(packages=packages, python=BASE_PYTHON))
 
 
 @pytest.fixture(scope="module")
@@ -106,13 +144,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         stack.enter_context(spark_process(log, *master_argv))
         shape = ("--regions", "a,b,c", "--nodes-per-region", "1")
         demo = stack.enter_context(running_demo(directory / "demo", *shape))
+        path = path_with(bare_python(directory))
         master = wait_for(log, r"spark://127\.0\.0\.1:\d+")
         for region in ("a", "b"):
             work = ("--work-dir", str(directory / f"work-{region}"))
             size = ("--cores", "1", "--memory", "1g", master)
             argv = (str(SPARK_CLASS), f"{deploy}.worker.Worker", *start, *work, *size)
             worker = directory / f"worker-{region}.log"
-            stack.enter_context(spark_process(worker, *argv, GEOLOG_REGION=region))
+            variables = {"GEOLOG_REGION": region, "PATH": path}
+            stack.enter_context(spark_process(worker, *argv, **variables))
         match demo.ready:
             case {"zookeeper": str(zookeeper)}:
                 write(zookeeper)
@@ -169,7 +209,10 @@ def bytes_by(rows: list[dict[str, object]]) -> Counter[tuple[object, object]]:
     return counted
 
 
-def test_each_worker_reads_from_its_own_region_and_survives_its_loss(cluster: Cluster) -> None:
+def test_workers_read_from_their_own_regions_survive_a_loss_and_need_geolog(
+    cluster: Cluster,
+) -> None:
+    """One job for all: most of its time is Spark's start."""
     expected = records_of(cluster.zookeeper)
     assert expected[0] == COUNT
 
@@ -190,8 +233,14 @@ def test_each_worker_reads_from_its_own_region_and_survives_its_loss(cluster: Cl
                 raise AssertionError(cluster.demo.ready)
         (cluster.directory / "go").touch()
         rows = cluster.rows("cut", job)
+        [bare] = cluster.rows("bare", job)
 
     assert totals(rows) == expected
     served = {row["served"] for row in rows if row["worker"] == "b"}
     assert "b" in served, "the region was cut off before the task began"
     assert served & {"a", "c"}, "the whole task was read before the region was cut off"
+
+    error = str(bare["error"])
+    assert "a worker of Spark cannot read geolog: No module named 'geolog'" in error
+    assert str(BASE_PYTHON) in error
+    assert "Install geolog[spark] there, or set PYSPARK_PYTHON" in error
