@@ -1,14 +1,38 @@
-"""One demo and one Spark session, which all tests of this folder share."""
+"""One demo and one Spark session, which the tests of some files share: they take time to start.
+
+The other files start a Spark of their own, and run next to it in a second process.
+"""
 
 import os
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from geolog.spark import GeologDataSource, spark_environment
 from tests.spark.demo_stream import write
 from tests.system.demo_process import DemoProcess, running_demo
+
+SHARING = ("test_batch_read.py", "test_spark_page.py")
+"""Files whose tests share the session."""
+
+
+class OneSession(LoadScopeScheduling):
+    """Gives the files that share the session to one process, and the others file by file.
+
+    `--dist loadgroup` would do so by marks, which it does not see with pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "session" if file.endswith(SHARING) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSession:
+    """Divide the tests of this folder among processes."""
+    return OneSession(config, log)
 
 
 @pytest.fixture(scope="session")

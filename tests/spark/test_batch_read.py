@@ -16,8 +16,6 @@ from tests.spark.busy_stream import BusyStream
 from tests.spark.demo_stream import RECORDS, connected, write
 from tests.system.demo_process import DemoProcess
 
-pytestmark = pytest.mark.xdist_group("session")
-
 
 def records_of(zookeeper: str, target: str) -> list[geolog.Record]:
     with connected(zookeeper) as log, log.open_reader(target) as reader:

@@ -19,7 +19,6 @@ from sim.processes.demo.flights import flights_archive, read_flights
 from tests.spark.demo_stream import RECORDS, connected
 from tests.static.checkout import ROOT
 
-pytestmark = pytest.mark.xdist_group("session")
 PAGE = (ROOT / "docs" / "SPARK.md").read_text(encoding="utf-8")
 CHART_PAGE = (ROOT / "docs" / "SPARK_CHART.md").read_text(encoding="utf-8")
 

@@ -26,11 +26,11 @@ from tests.system.demo_process import DemoProcess, running_demo, wait_until
 BASE_PYTHON = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 STREAM = "shop/visits"
-COUNT = 4_000
 VALUE_BYTES = 32 << 10
 CHUNK = 500
+COUNT = 5 * CHUNK
 BARE_PYTHON = "python-of-this-test"
-"""On the workers' PATH, a Python that has what Spark brings, and pyarrow; the driver's has all."""
+"""On the workers' PATH, a Python with Spark and pyarrow; on the driver's, this Python."""
 
 BARE = """\
 #!/bin/sh
