@@ -123,7 +123,7 @@ class GeologReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: list[str]) -> None:
         self._options = options
         self._columns = columns
-        self._pushed = PushedFilters()
+        self._pushed = PushedFilters(keys=options.keys)
 
     def __reduce__(self) -> Reduced:
         """Travel to workers, which say so if they lack geolog."""
@@ -232,7 +232,7 @@ class FilteringReader(GeologReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's.
         """Take what saves work; Spark tests all filters again."""
-        self._pushed = pushed_filters(filters)
+        self._pushed = pushed_filters(filters, self._pushed)
         return filters
 
 

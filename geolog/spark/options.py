@@ -37,6 +37,7 @@ OPTION_NAMES = (
     "endingPosition",
     "startingTimestamp",
     "endingTimestamp",
+    "keys",
     "minPartitions",
     "failOnDataLoss",
     "includeHeaders",
@@ -76,6 +77,8 @@ class SourceOptions:
     hedge: str = "auto"
     start: Bound = EARLIEST
     stop: Bound | None = None
+    keys: frozenset[bytes] | None = None
+    """Only records with one of these keys; None: all records."""
     ranges_min: int = 1
     is_failing_on_data_loss: bool = True
     has_headers: bool = False
@@ -106,6 +109,7 @@ def parse_options(given: Mapping[str, str], *, now_us: Callable[[], int]) -> Sou
         hedge=hedge,
         start=start or EARLIEST,
         stop=stop,
+        keys=_keys(options.get("keys")),
         ranges_min=_count(options.get("minPartitions", "1")),
         is_failing_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
         has_headers=_boolean(options, "includeHeaders", default=False),
@@ -178,6 +182,17 @@ def _regions(text: str) -> tuple[str, ...]:
             " 'eu-west,us-east', or 'auto'"
         )
     return regions
+
+
+def _keys(text: str | None) -> frozenset[bytes] | None:
+    if text is None:
+        return None
+    keys = text.split(",")
+    if not all(keys):
+        raise InvalidArgumentError(
+            f"keys={text!r} has an empty key: give keys separated by commas, e.g. 'ada,grace'"
+        )
+    return frozenset(key.encode() for key in keys)
 
 
 def _bound(options: Mapping[str, str], edge: str, now_us: Callable[[], int]) -> Bound | None:

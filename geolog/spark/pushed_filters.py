@@ -69,9 +69,9 @@ class PushedFilters:
         ]
 
 
-def pushed_filters(filters: Sequence[Filter]) -> PushedFilters:
-    """Understand the filters of a query, all of which hold for each row that it wants."""
-    pushed = PushedFilters()
+def pushed_filters(filters: Sequence[Filter], given: PushedFilters) -> PushedFilters:
+    """Understand the filters of a query: a row that it wants passes them all, and `given`."""
+    pushed = given
     for one in filters:
         pushed = _with(pushed, one)
     return pushed

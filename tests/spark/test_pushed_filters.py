@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from geolog.protocol.read_ranges import SequenceSpan
-from geolog.spark.pushed_filters import pushed_filters
+from geolog.spark.pushed_filters import PushedFilters, pushed_filters
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NUMBERS = st.integers(0, 2)
@@ -92,7 +92,7 @@ def test_no_row_that_is_wanted_is_left_out(
         "key": key,
         "value": b"a",
     }
-    pushed = pushed_filters(given_filters)
+    pushed = pushed_filters(given_filters, PushedFilters())
     spans = pushed.narrowed_spans(
         [SequenceSpan("shop/orders", partition, sequence, sequence + 1)]
     )
@@ -113,11 +113,17 @@ def test_partitions_and_sequences_narrow_the_plan() -> None:
     ]
     spans = [SequenceSpan("shop/orders", number, 0, 100) for number in range(3)]
 
-    narrowed = pushed_filters(wanted).narrowed_spans(spans)
+    narrowed = pushed_filters(wanted, PushedFilters()).narrowed_spans(spans)
 
     assert narrowed == [SequenceSpan("shop/orders", 1, 5, 9)]
 
 
 def test_a_key_that_is_null_is_left_to_spark() -> None:
-    assert pushed_filters([EqualNullSafe(("key",), None)]).keys is None
-    assert pushed_filters([In(("key",), (None, b"a"))]).keys is None
+    for wanted in (EqualNullSafe(("key",), None), In(("key",), (None, b"a"))):
+        assert pushed_filters([wanted], PushedFilters()).keys is None
+
+
+def test_keys_of_the_query_are_looked_for_among_those_of_the_option() -> None:
+    given_keys = PushedFilters(keys=frozenset([b"a", b"b"]))
+
+    assert pushed_filters([In(("key",), (b"b", b"c"))], given_keys).keys == {b"b"}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from geolog.spark.surroundings import own_region, spark_environment
+from topology.errors import UnavailableError
 
 
 def test_a_bare_machine_gets_a_java_that_takes_sparks_command(tmp_path: Path) -> None:
@@ -37,6 +38,13 @@ def test_a_full_java_is_taken_as_it_is(tmp_path: Path) -> None:
 
     assert found["JAVA_HOME"] == bare["JAVA_HOME"]
     assert not (tmp_path / "unused").exists()
+
+
+def test_a_launcher_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file, not a directory", encoding="utf-8")
+
+    with pytest.raises(UnavailableError, match=r"taken/bin/java.*Not a directory.*XDG_CACHE"):
+        spark_environment(tmp_path / "taken", {"PATH": ""})
 
 
 @pytest.mark.parametrize(
