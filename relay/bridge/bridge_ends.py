@@ -46,6 +46,9 @@ MULTICASTS = (SUBPROTOCOL_MULTICAST, SUBPROTOCOL_MULTICAST_OF_ENTRIES)
 SUBPROTOCOLS = (SUBPROTOCOL_BRIDGE, SUBPROTOCOL_REPORT, *MULTICASTS)
 """All that a relay's endpoint speaks."""
 
+REFUSED_S = 5.0
+"""A side that does not read why it is refused is not waited for longer."""
+
 _REFUSAL = f"this endpoint speaks {' and '.join(SUBPROTOCOLS)}\n"
 
 
@@ -260,7 +263,8 @@ def _is_too_large(error: GeologError) -> bool:
 async def refuse(socket: MessageSocket, refusal: BridgeRefused) -> None:
     """Say why a bridge cannot be, and close it."""
     with suppress(SocketClosedError):
-        await socket.send(encode_bridge(refusal))
+        with trio.move_on_after(REFUSED_S):
+            await socket.send(encode_bridge(refusal))
         await socket.close(close_code(refusal.code), refusal.error)
 
 

@@ -354,6 +354,8 @@ class HomeFeeds:
         self.log = log
         self.now_us = now_us
         self._config = config or FeedConfig()
+        self.damaged_multicasts_count = 0
+        """Multicasts of owners that were closed for bytes that are no message."""
         self._buffered_bytes = 0
         self._streams = StreamWatch(log.access.metadata, log.access.paths)
         self.by_name: dict[PartitionName, HomeFeed] = {}

@@ -119,6 +119,7 @@ class MulticastInlet:
             self.failures.append(str(error))
             del self.failures[:-16]
             is_damaged = isinstance(error, DamagedBytesError)
+            self._feeds.damaged_multicasts_count += is_damaged
             code = Code.BAD_MESSAGE if is_damaged else error.code
             await socket.close(close_code(code), str(error))
         finally:

@@ -146,6 +146,12 @@ class _RelayMetrics(Collector):
                 begin.add_metric(labels, first)
         yield size
         yield begin
+        if feeds is not None:
+            yield CounterMetricFamily(
+                "geolog_relay_damaged_multicasts",
+                "Multicasts of owners that ended because a message was damaged or cut.",
+                feeds.damaged_multicasts_count,
+            )
 
     def _links(self, reports: RelayReports) -> Iterator[Metric]:
         report = reports.report()

@@ -14,7 +14,8 @@ from trio.testing import MockClock
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.websocket import WebSockets
 from geolog.wire.session.batches import messages_of
-from geolog.wire.session.codes import CLOSE_TOO_LARGE
+from geolog.wire.session.codes import CLOSE_TOO_LARGE, close_code
+from relay.bridge.bridge_ends import REFUSED_S, refuse
 from relay.bridge.target_bridge import BRIDGE_PATH
 from relay.protocol.bridge_messages import (
     AskWatermark,
@@ -214,3 +215,32 @@ async def test_a_home_notes_why_a_target_refused_its_bytes(autojump_clock: MockC
 
     assert f"{TARGET} refused the bridge: 400 a message does not match its" in failure
     assert (home.damaged_count, home.bugs_count) == (0, 0)
+
+
+class _Deaf:
+    """A connection whose other side reads nothing."""
+
+    subprotocol = origin = None
+
+    def __init__(self) -> None:
+        self.close_code: int | None = None
+
+    async def receive(self) -> str | bytes:
+        raise SocketClosedError(None, "")
+
+    async def send(self, message: str | bytes) -> None:
+        await trio.sleep_forever()
+
+    async def ping(self) -> None:
+        await trio.sleep_forever()
+
+    async def close(self, close_code: int, reason: str = "") -> None:
+        self.close_code = close_code
+
+
+async def test_a_refusal_that_nobody_reads_ends_in_a_close(autojump_clock: MockClock) -> None:
+    deaf = _Deaf()
+    with trio.fail_after(REFUSED_S + 1):
+        await refuse(deaf, BridgeRefused(403, "another cluster"))
+
+    assert deaf.close_code == close_code(403)

@@ -203,3 +203,5 @@ async def test_strangers_are_refused_with_the_reason(autojump_clock: MockClock) 
         assert "cut within a header" in await refusal(cluster, b"abc")
         assert "4" in await refusal(cluster, hello + named + damaged)
         assert len(home.inlet.failures) == 7
+        assert home.feeds is not None
+        assert home.feeds.damaged_multicasts_count == 5  # All but those from elsewhere.
