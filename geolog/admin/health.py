@@ -375,6 +375,11 @@ def _what_soft_means(ledger: LedgerRecord, adherence: Adherence) -> str:
 def _ledger_reasons(streams: Mapping[str, StreamLedgers]) -> Iterator[_Reason]:
     """Reasons that concern the ledgers of streams, except open fragments."""
     for found in (
+        [
+            _gone(name, mirror, flaws)
+            for name, one in sorted(streams.items())
+            for mirror, flaws in sorted(one.gone.items())
+        ],
         _flawed(streams, lambda one: one.unreadable, _unreadable),
         _flawed(streams, lambda one: one.failed, _failed),
         _flawed(streams, lambda one: one.weak, _weak),
@@ -393,6 +398,20 @@ def _flawed(
         key=lambda each: (-flaws_of(each[1]).count, each[0]),
     )
     return [say(_stream(name), flaws_of(one), one) for name, one in worst]
+
+
+def _gone(name: str, mirror: str, flaws: Flaws) -> _Reason:
+    where = f"entries of {_fragments(flaws)}, were on no other disk than those of {flaws.why},"
+    if mirror:
+        return _unhealthy(
+            f"{_stream(name)}: its mirror in {mirror} has lost records: {where} which were"
+            f" given up; run `geolog relay resync {name} --target {mirror}`: its home sends"
+            " them again"
+        )
+    return _unhealthy(
+        f"{_stream(name)} has lost records: {where} which were given up; have the data of such"
+        " a disk recovered, or accept the loss"
+    )
 
 
 def _unreadable(stream: str, flaws: Flaws, _: StreamLedgers) -> _Reason:

@@ -61,6 +61,15 @@ def test_nodes_that_lose_power_keep_what_they_acknowledged(tmp_path: Path) -> No
     assert json.loads(all_nodes.stdout)["counts"]["power_losses"] == 2
 
 
+def test_a_mirror_whose_disks_were_wiped_is_sent_everything_again() -> None:
+    done = geolog("drill", "run", "relay-wipe", "--times", "1", "-o", "json")
+
+    assert done.returncode == 0, done.stderr.decode()
+    counts = json.loads(done.stdout)["counts"]
+    assert (counts.pop("wipes"), counts.pop("acknowledged") > 100) == (1, True)
+    assert set(counts.values()) == {0}
+
+
 def test_an_option_of_another_drill_is_refused() -> None:
     done = geolog("drill", "run", "kill-all", "--kills", "3")
 

@@ -7,7 +7,7 @@ repeated looks find what is wrong with few.
 
 import random
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
@@ -90,6 +90,9 @@ class StreamLedgers:
     """Placed well, but not keeping the promise while members are down."""
     unreadable: Flaws = attrs.field(factory=Flaws)
     """Entries without a copy at any node that is up."""
+    gone: dict[str, Flaws] = attrs.field(factory=dict)
+    """Entries whose every disk was given up: of the stream itself under "", of its mirrors
+    under their regions."""
     failed: Flaws = attrs.field(factory=Flaws)
     """They fail their policy."""
     queued: list[LedgerId] = attrs.field(factory=list)
@@ -232,12 +235,21 @@ class LedgerTally:
         )
         if there == (1 << len(fragment.ensemble)) - 1:
             return
-        down = ", ".join(
-            member.node_id for member in fragment.ensemble if member.instance not in self._up
-        )
+        gone, down = [], []
+        for member, state in zip(fragment.ensemble, verdict.states, strict=True):
+            if state is MemberState.REPLACED:
+                gone.append(member.node_id)
+            elif member.instance not in self._up:
+                down.append(member.node_id)
         masks = fragment.rule(record.quorum).write_masks()
+        given_up = _mask_of(verdict.states, MemberState.REPLACED)
+        if any(not mask & ~given_up for mask in masks):
+            mirror = record.stream.partition("@")[2]
+            flaws = self._of(stream).gone.setdefault(mirror, Flaws())
+            flaws.add(record.ledger, ", ".join(gone))
+            return
         if any(not mask & there for mask in masks):
-            self._of(stream).unreadable.add(record.ledger, down)
+            self._of(stream).unreadable.add(record.ledger, ", ".join(down))
             return
         survive = self._promises.get(stream, "")
         if not survive or verdict.broken:
@@ -248,7 +260,8 @@ class LedgerTally:
         )
         broken = promise_broken(Loss.parse(survive), record.quorum, places)
         if broken is not None:
-            self._of(stream).hurt.add(record.ledger, f"{broken}, while {down} is down")
+            away = ", ".join([*gone, *down])
+            self._of(stream).hurt.add(record.ledger, f"{broken}, while {away} is down")
 
     def _of(self, stream: str) -> StreamLedgers:
         return self.judged.streams.setdefault(stream, StreamLedgers())
@@ -258,6 +271,10 @@ class LedgerTally:
         self.judged.health.streams_count = len(self._streams)
         self.judged.health.streams = dict(self._streams.most_common(_STREAMS_NAMED_MAX))
         return self.judged
+
+
+def _mask_of(states: Sequence[MemberState], wanted: MemberState) -> int:
+    return sum(1 << slot for slot, state in enumerate(states) if state is wanted)
 
 
 def named(ledgers: Collection[LedgerId]) -> str:

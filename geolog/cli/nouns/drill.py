@@ -29,6 +29,7 @@ from sim.processes.drills.region_loss import RegionLossOptions, region_loss
 from sim.processes.drills.relay_faults import RELAY_FAULTS
 from sim.processes.drills.relay_kill import RelayKillOptions, relay_kill
 from sim.processes.drills.relay_matrix import RelayMatrixOptions, relay_matrix
+from sim.processes.drills.relay_wipe import RelayWipeOptions, relay_wipe
 from sim.processes.drills.report import write_report
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
@@ -41,6 +42,7 @@ DRILLS = {
     "proxy-kill": "Kill, drain or stop the proxy that owns a stream, under load, many times.",
     "relay-kill": "Kill, drain or stop coordinators of relays, under load, many times.",
     "relay-matrix": "Break relays and the links between regions in all ways, under load.",
+    "relay-wipe": "Wipe the disks of a region that mirrors a stream, under load, many times.",
     "region-loss": "Kill a whole region under load and restart it, several times.",
     "power-loss": "Drop the bytes that a storage node has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
@@ -48,7 +50,14 @@ DRILLS = {
 
 
 _DRILL_OF_OPTION = {
-    "times": ("kill-all", "proxy-kill", "relay-kill", "relay-matrix", "region-loss"),
+    "times": (
+        "kill-all",
+        "proxy-kill",
+        "relay-kill",
+        "relay-matrix",
+        "relay-wipe",
+        "region-loss",
+    ),
     "kills": ("kill-random",),
     "loops": ("power-loss",),
     "all_nodes": ("power-loss",),
@@ -61,6 +70,7 @@ _DRILL_OF_OPTION = {
         "proxy-kill",
         "relay-kill",
         "relay-matrix",
+        "relay-wipe",
         "region-loss",
         "zombie-writer",
     ),
@@ -70,6 +80,7 @@ _TIMES_DEFAULT = {
     "proxy-kill": 20,
     "relay-kill": 20,
     "relay-matrix": 1,
+    "relay-wipe": 2,
     "region-loss": 3,
 }
 _ENDS: tuple[ProxyFault, ...] = ("kill", "drain", "pause")
@@ -124,9 +135,9 @@ def list_() -> None:
     "--times",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of faults (kill-all, proxy-kill, relay-kill, region-loss), or of each fault"
-    " (relay-matrix). [default: 10 for kill-all, 20 for proxy-kill and relay-kill, 1 for"
-    " relay-matrix, 3 for region-loss]",
+    help="Number of faults (kill-all, proxy-kill, relay-kill, relay-wipe, region-loss), or of"
+    " each fault (relay-matrix). [default: 10 for kill-all, 20 for proxy-kill and relay-kill,"
+    " 1 for relay-matrix, 2 for relay-wipe, 3 for region-loss]",
 )
 @click.option(
     "--kills",
@@ -218,9 +229,9 @@ def run(
 ) -> None:
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
-    DRILL is kill-all, kill-random, proxy-kill, relay-kill, relay-matrix, region-loss,
-    power-loss or zombie-writer: "geolog drill ls" describes them. power-loss starts no
-    servers: its nodes run in this process, on real files.
+    DRILL is kill-all, kill-random, proxy-kill, relay-kill, relay-matrix, relay-wipe,
+    region-loss, power-loss or zombie-writer: "geolog drill ls" describes them. power-loss
+    starts no servers: its nodes run in this process, on real files.
 
     Exits with 10 if anything acknowledged was lost or changed.
     """
@@ -336,6 +347,11 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
                 tell,
                 drill.timeline,
             )
+        case "relay-wipe":
+            wipes = RelayWipeOptions(
+                times=drill.times or _TIMES_DEFAULT[drill.name], seed=drill.seed
+            )
+            return await relay_wipe(cluster, wipes, tell, drill.timeline)
         case "zombie-writer":
             return await zombie_writer(cluster, ZombieOptions(seed=drill.seed), tell)
         case other:

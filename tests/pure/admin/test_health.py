@@ -369,6 +369,35 @@ def test_entries_without_a_live_copy_make_a_cluster_unhealthy() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (
+            "s/t#0@eu-west",
+            "stream s/t: its mirror in eu-west has lost records: entries of 1 fragment, in"
+            " ledger 1, were on no other disk than those of a-0, b-3, c-6, which were given up;"
+            " run `geolog relay resync s/t --target eu-west`: its home sends them again",
+        ),
+        (
+            "s/t#0",
+            "stream s/t has lost records: entries of 1 fragment, in ledger 1, were on no other"
+            " disk than those of a-0, b-3, c-6, which were given up; have the data of such a"
+            " disk recovered, or accept the loss",
+        ),
+    ],
+    ids=["mirror", "home"],
+)
+def test_entries_whose_every_disk_was_given_up_are_lost(log: str, reason: str) -> None:
+    nodes = nodes_of("aaabbbccc")
+    gone = [nodes[0], nodes[3], nodes[6]]
+    rest = [one for one in nodes if one not in gone]
+    ledger = attrs.evolve(closed_ledger(gone), stream=log)
+    report = judged(rest, rest, ledgers=tallied(rest, rest, [ledger], gone=gone))
+
+    assert report.reasons[0] == reason
+    assert not any("start a-0" in one for one in report.reasons)
+
+
 def test_a_fragment_that_fails_its_policy_is_a_reason() -> None:
     nodes = nodes_of("aabbcc")
     ledgers = tallied(nodes[2:], nodes[2:], [closed_ledger(nodes[:3])], gone=nodes[:2])
