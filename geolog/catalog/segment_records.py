@@ -116,6 +116,13 @@ class SegmentRecords:
                     return found
         return None
 
+    async def is_empty(self, name: PartitionName) -> bool:
+        """Whether no segment is listed: none was, or all were dropped."""
+        async with aclosing(self.numbers_back(name)) as numbers:
+            async for _ in numbers:
+                return False
+        return True
+
     async def from_first(
         self, name: PartitionName
     ) -> AsyncGenerator[list[SegmentRecord], None]:

@@ -841,13 +841,13 @@ class Log:
     ) -> PartitionScan:
         """The region's own mirror if there is one that reaches all bounds; else the home.
 
-        A mirror is behind its home, and one that was never begun has nothing.
+        A mirror is behind its home. One that was never begun, or was emptied, has nothing.
         """
         at_home = self._scan(record, name, reader)
         if self.region not in record.relay_to:
             return at_home
         mirror = self._scan(record, name.mirrored_in(self.region), reader)
-        if not await self._partitions.segments.buckets(mirror.name):
+        if await self._partitions.segments.is_empty(mirror.name):
             return at_home
         try:
             if not await has_start(mirror, at_home, bounds[0] or EARLIEST):

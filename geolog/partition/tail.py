@@ -32,6 +32,7 @@ from geolog.protocol.read_end import (
     PartitionEnd,
     PauseBefore,
     ProbeTail,
+    ReadBeginning,
     ReadLast,
     ReadLedger,
     Recover,
@@ -103,6 +104,9 @@ class TailFinder:
             case AskHighest():
                 owners = self._partitions.owners
                 return search.on_highest(await owners.segment_highest_certain(name))
+            case ReadBeginning():
+                trim = await self._partitions.trims.read_latest(name)
+                return search.on_beginning(trim.first_sequence)
             case ReadLedger(ledger):
                 return search.on_ledger((await self._ledgers.read(ledger)).record)
             case ProbeTail(record, above):

@@ -75,6 +75,11 @@ class PartitionEnd:
     """Number of the segment's row in a mirror's list; None at home."""
 
     @property
+    def is_emptied(self) -> bool:
+        """Whether it is that of a mirror that had rows, and has none now."""
+        return self.segment == 0 and self.row is not None
+
+    @property
     def row_number(self) -> int:
         """Number of the place's row in the list of segments."""
         return self.segment if self.row is None else self.row
@@ -107,6 +112,11 @@ class ProbeTail:
 
     ledger: LedgerRecord
     above: EntryId
+
+
+@attrs.frozen
+class ReadBeginning:
+    """Read the first sequence of a mirror that lists nothing any more; `on_beginning`."""
 
 
 @attrs.frozen
@@ -179,6 +189,7 @@ class Fail:
 Act = (
     ListLast
     | AskHighest
+    | ReadBeginning
     | ReadLedger
     | ProbeTail
     | LookAtLedger
@@ -231,6 +242,8 @@ class EndSearch:
         """The next step if no segment follows `_segment`."""
         self._tail: _OpenTail | None = None
         self._again_s = PROBE_PAUSE_S
+        self._emptied_to: int | None = None
+        """The highest number ever listed, if the last look at the list found none."""
 
     def __repr__(self) -> str:
         return f"EndSearch({self._name}, segment {self._number}, {self._tail})"
@@ -254,7 +267,21 @@ class EndSearch:
 
     def on_highest(self, segment_highest: int) -> Step:
         """The highest segment number ever listed."""
-        return self._if_last if segment_highest == self._number else self._search_again()
+        if segment_highest == self._number:
+            return self._if_last
+        # A mirror that goes on behind what its home dropped loses all its rows. A list that was
+        # read after the number, and is still empty, cannot be stale.
+        if self._segment is None and self._name.mirror:
+            if segment_highest == self._emptied_to:
+                return ReadBeginning()
+            self._emptied_to = segment_highest
+        return self._search_again()
+
+    def on_beginning(self, first_sequence: int) -> EndFound:
+        """Where a mirror that was emptied begins: it ends there, too, behind its last row."""
+        assert self._emptied_to is not None
+        row = self._emptied_to
+        return EndFound(PartitionEnd(0, SEGMENT_BEGIN, first_sequence, 0, row))
 
     def on_no_ledger(self, error: GeologError) -> Step:
         """The segment's ledger does not exist: trimmed since, unless it is still the last."""

@@ -393,23 +393,27 @@ class PartitionWalk:
                 continue
             if not is_following:
                 await self._scan.check_stream()
-                if await self._ends_in_gap():
-                    return self._gone.popleft()
+                if await self._ends_without_rows():
+                    return self._gone.popleft() if self._gone else None
                 raise DataLostError(
                     f"segment {self._segment} of {self._scan.name} existed when the read began,"
                     " and is no longer listed"
                 )
             await changed.wait()
 
-    async def _ends_in_gap(self) -> bool:
-        """Go to the end if the rest was evicted: the mirror was begun again, and is empty."""
+    async def _ends_without_rows(self) -> bool:
+        """Go to the end of a mirror that was begun again, and is empty; tell what is gone."""
         end = self._end
+        if end is None:
+            return False
         record = await self._scan.trim_record()
         due = self._least_sequence if self._sequence is None else self._sequence
-        if end is None or record.gap is None or record.first_sequence <= due:
+        is_evicted = record.gap is not None and record.first_sequence > due
+        if not is_evicted and not end.is_emptied:
             return False
         self._segment, self._entry = end.row_number, end.entry
-        self._gone.extend(runs_gone(record, due, record.first_sequence))
+        if record.first_sequence > due:
+            self._gone.extend(runs_gone(record, due, record.first_sequence))
         return True
 
     async def _go_to(self, number: int) -> TrimmedRun | None:

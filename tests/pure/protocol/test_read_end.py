@@ -20,13 +20,14 @@ from geolog.protocol.read_end import (
     LookAtLedger,
     LookForOwner,
     PauseBefore,
+    ReadBeginning,
     ReadLast,
     ReportContradiction,
     Step,
     _OpenTail,
 )
 from geolog.protocol.recovery_patience import PATIENCE_S, RecoveryPatience
-from geolog.protocol.stream_state import SegmentRecord
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.protocol.tail_view import TailView
 from tests.pure.protocol.read_end_history import NAME, EndHistory
 from tests.pure.topology.notation import quorum_of
@@ -201,8 +202,8 @@ FENCED_AT_5 = TailView(EntryId(4), EntryId(5), EntryId(-1), is_taken=True, silen
 ALIVE = OwnerLook(Epoch(1), OwnerSeen.ALIVE)
 
 
-def a_search() -> EndSearch:
-    return EndSearch(NAME, absences=OwnerAbsences(), recoveries=RecoveryPatience())
+def a_search(name: PartitionName = NAME) -> EndSearch:
+    return EndSearch(name, absences=OwnerAbsences(), recoveries=RecoveryPatience())
 
 
 def probed(search: EndSearch) -> Step:
@@ -252,3 +253,29 @@ def test_a_missing_ledger_is_damage_only_while_its_segment_is_the_last() -> None
 
         assert search.on_no_ledger(gone) == AskHighest()
         assert search.on_highest(segment_highest) == expected
+
+
+def looked(search: EndSearch, *numbers_highest: int) -> Step:
+    """The step after looks at a list that is empty, while these are the highest numbers."""
+    step = search.begin()
+    for number in numbers_highest:
+        assert isinstance(step, ListLast)
+        assert search.on_last_segment(None) == AskHighest()
+        step = search.on_highest(number)
+        if isinstance(step, PauseBefore):
+            assert isinstance(step.then, ListLast)
+            step = step.then
+    return step
+
+
+def test_a_mirror_that_lost_all_its_rows_ends_where_it_begins() -> None:
+    search = a_search(NAME.mirrored_in("eu-west"))
+
+    assert looked(search, 3, 3) == ReadBeginning()
+    end = search.on_beginning(70).end
+    assert (end.sequence, end.row_number, end.is_emptied) == (70, 3, True)
+
+
+def test_an_empty_list_may_be_stale_while_segments_are_listed_and_at_home() -> None:
+    assert isinstance(looked(a_search(NAME.mirrored_in("eu-west")), 3, 4), ListLast)
+    assert isinstance(looked(a_search(), 3, 3, 3), ListLast)

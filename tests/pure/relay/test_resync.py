@@ -5,6 +5,8 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.client.reading.read_range import Begin
+from geolog.client.reading.walk import open_walk
 from geolog.partition.mirror_entry import MirrorEntry
 from geolog.protocol.ids import Sequence
 from relay.bridge.bridge_ends import BridgeEnds
@@ -21,7 +23,9 @@ from tests.pure.whole.mirroring import (
     home_of,
     mirror_of,
     open_mirror,
+    record_of,
     relay,
+    rows_of,
 )
 from tests.pure.whole.test_mirrors import forged
 
@@ -111,6 +115,33 @@ async def test_a_reader_that_was_further_is_told_to_begin_again(
         await wait_equal(home)
 
     assert [one.sequence for one in seen] == [0, 1, 2, 3]
+
+
+async def test_while_a_mirror_is_empty_its_region_reads_at_home_and_all_is_verified(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home)
+        await Writing(home).append(4)
+        await relay(log)
+        await home.resync_relay(STREAM, target=TARGET)  # No relay sends it anything.
+        rows = await rows_of(home, await mirror_of(home))
+        async with log.open_reader(STREAM) as reader:
+            origins = [one.origin async for one in reader]
+        verified = await home.verify_stream(STREAM)
+        scan = log._scan(await record_of(log), await mirror_of(log))  # noqa: SLF001
+        end = await scan.end()
+        async with open_walk(scan, Begin(), end) as walk:
+            chunk = await walk.next_chunk()
+
+    assert rows == []
+    assert origins == [None] * 4
+    assert verified.is_good
+    assert (end.sequence, end.is_emptied, chunk) == (0, True, None)
 
 
 async def test_a_region_without_a_mirror_is_refused(autojump_clock: MockClock) -> None:
