@@ -22,6 +22,15 @@ class GeologError(Exception):
     outcome: Outcome = "refused"
 
 
+def first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:
+    """The first error of a group: several tasks may meet one each."""
+    first: BaseException = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    assert isinstance(first, GeologError)
+    return first
+
+
 class InvalidArgumentError(GeologError):
     """The request is impossible: fix it and try again."""
 

@@ -407,6 +407,7 @@ class MirrorWriter:
         try:
             if not self.is_failed:
                 await self._check_beginning()
+            if not self.is_failed:  # It may have failed while metadata was asked.
                 await self._rows.start()
                 await self._rows.run()
         except FencedError as error:
@@ -422,8 +423,9 @@ class MirrorWriter:
         """
         if self.watermark is not None or not self._waiting:
             return
+        first = self._waiting[0].sent.first_sequence
         own = await self._partitions.trims.read_latest(self.name)
-        if own.first_sequence < min(own.evicted_before, self._waiting[0].sent.first_sequence):
+        if own.first_sequence < min(own.evicted_before, first):
             raise evicted(self.name, own)
 
     def end(self, why: GeologError) -> None:

@@ -31,11 +31,11 @@ from geolog.wire.session.paths import (
 from regions.proxy.append_session import AppendSession
 from regions.proxy.append_targets import open_target
 from regions.proxy.batch_session import BatchSession
-from regions.proxy.farewells import BUG, first_of
+from regions.proxy.farewells import BUG
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.read_session import ReadSession
 from regions.proxy.session_host import SessionHost, failure_of, location_of, send_answer
-from topology.errors import GeologError, InvalidArgumentError, OverCapacityError
+from topology.errors import GeologError, InvalidArgumentError, OverCapacityError, first_of
 
 _log = logging.getLogger(__name__)
 

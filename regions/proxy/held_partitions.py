@@ -43,6 +43,7 @@ from topology.errors import (
     RegionUnavailableError,
     RestingError,
     UnavailableError,
+    first_of,
 )
 
 _log = logging.getLogger(__name__)
@@ -276,9 +277,12 @@ class HeldPartitions:
                 _log.info("%s: owned, epoch %d", held.name, held.writer.epoch)
                 await self._wait_end(held, held.writer)
                 await self._end(held.writer)
-        except GeologError as error:
-            held.error = error
-            _log.info("%s: not owned any more: %s", held.name, error)
+        except* GeologError as errors:
+            held.error = first_of(errors)
+            _log.info("%s: not owned any more: %s", held.name, held.error)
+        except* Exception as errors:  # noqa: BLE001 - one partition must not end the others.
+            _log.error("%s: met a bug; it is given up", held.name, exc_info=errors)
+            held.error = UnavailableError(f"{held.name}: its proxy met a bug")
         finally:
             held.opened.set()
             if self._held.get(held.name) is held:

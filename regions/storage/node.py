@@ -49,7 +49,7 @@ from regions.storage.registration import (
 )
 from regions.storage.service import StorageService
 from regions.storage.store import Store, open_store
-from topology.errors import DamagedBytesError, GeologError
+from topology.errors import DamagedBytesError, GeologError, first_of
 from topology.location import Location
 
 _log = logging.getLogger(__name__)
@@ -307,7 +307,7 @@ async def _open_stores(
             for each in directories:
                 nursery.start_soon(open_one, each, name=f"replay of {each.disk}")
     except* GeologError as group:
-        failure = _first_of(group)
+        failure = first_of(group)
     if failure is not None:
         raise failure
     return [stores[index] for index in sorted(stores)]
@@ -341,7 +341,7 @@ async def _serving(
                 error_of_block = error
             nursery.cancel_scope.cancel(reason="the node ends")
     except* _ENDING as group:
-        failure = _first_of(group)
+        failure = first_of(group)
     if failure is not None:
         raise failure
     if error_of_block is not None:
@@ -353,11 +353,3 @@ def _start_store(nursery: trio.Nursery, store: Store) -> None:
     nursery.start_soon(store.journal.run, name=f"journal {store.directory}")
     nursery.start_soon(store.compaction.run, name=f"compaction {store.directory}")
     nursery.start_soon(store.scrub.run, name=f"scrub {store.directory}")
-
-
-def _first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:
-    first: BaseException = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    assert isinstance(first, GeologError)
-    return first

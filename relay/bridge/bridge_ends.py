@@ -37,7 +37,7 @@ from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import BridgeHello, BridgeRefused
 from relay.protocol.outgoing_link import LinkBounds
 from relay.wire.bridge import MESSAGE_BYTES_MAX, SUBPROTOCOL_BRIDGE, encode_bridge
-from topology.errors import DamagedBytesError, GeologError
+from topology.errors import DamagedBytesError, GeologError, first_of
 
 _log = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class BridgeEnds:
         try:
             await bridge.run()
         except* SocketClosedError as errors:
-            if _is_too_large(_first_of(errors)):  # Else it has left, and will ask again.
+            if _is_too_large(first_of(errors)):  # Else it has left, and will ask again.
                 self._note(bridge, errors)
         except* GeologError as errors:
             farewell = self._note(bridge, errors)
@@ -197,7 +197,7 @@ class BridgeEnds:
                 other.give_way()
 
     def _note(self, bridge: object, errors: ExceptionGroup[GeologError]) -> BridgeRefused:
-        error = _first_of(errors)
+        error = first_of(errors)
         told = f"a message is over {MESSAGE_BYTES_MAX} bytes" if _is_too_large(error) else error
         self._remember(f"{bridge} ended: {told}")
         # The other side sent damaged bytes: this relay has no fault.
@@ -246,13 +246,6 @@ class BridgeEnds:
             except* Exception as errors:  # noqa: BLE001 - one bridge must not end the others.
                 self._note_bug(f"bridge {self.region}<-{home}", errors)
             await trio.sleep(self.config.redial_s)
-
-
-def _first_of(errors: BaseException) -> GeologError:
-    while isinstance(errors, BaseExceptionGroup):
-        errors = errors.exceptions[0]
-    assert isinstance(errors, GeologError)
-    return errors
 
 
 def _is_too_large(error: GeologError) -> bool:

@@ -30,7 +30,7 @@ from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.multicast_placing import MulticastPlacing, Offered
 from relay.protocol.outgoing import AllSent
 from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer, Taken
-from topology.errors import GeologError, NoSuchStreamError, TrimmedError
+from topology.errors import GeologError, NoSuchStreamError, TrimmedError, first_of
 
 _log = logging.getLogger(__name__)
 
@@ -211,14 +211,17 @@ class HomeFeed:
                         await self._read()
                         await trio.sleep_forever()  # There is no more, but to begin again.
                     continue
-                except NoSuchStreamError as error:  # It will be dropped, or is made again.
-                    self.failure = str(error)
-                except TrimmedError as error:
-                    self._begin_again(str(error))
-                except GeologError as error:
-                    self.failure = str(error)
-                    _log.warning("%s: its tail cannot be read (%s); retrying", self.name, error)
+                except* GeologError as errors:
+                    self._on_failed(first_of(errors))
                 await trio.sleep(_AGAIN_S)
+
+    def _on_failed(self, error: GeologError) -> None:
+        if isinstance(error, TrimmedError):
+            self._begin_again(str(error))
+            return
+        self.failure = str(error)
+        if not isinstance(error, NoSuchStreamError):  # Else it is dropped, or made again.
+            _log.warning("%s: its tail cannot be read (%s); retrying", self.name, error)
 
     async def _read(self) -> None:
         """Read on; returns once a sealed stream is read to its end."""

@@ -8,6 +8,7 @@ closed after a while.
 Rules: PROTOCOL B3.
 """
 
+import logging
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +21,9 @@ from geolog.client.log import Log
 from geolog.partition.mirror_writer import MirrorListener, MirrorWriter
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
-from topology.errors import ConflictError, GeologError
+from topology.errors import ConflictError, GeologError, UnavailableError, first_of
+
+_log = logging.getLogger(__name__)
 
 _UNUSED_S_MAX = 30.0
 """How long a mirror stays open that no bridge feeds."""
@@ -73,6 +76,8 @@ class MirrorKeeper:
         self._kept: dict[PartitionName, _Kept] = {}
         self.opened_count = 0
         """Mirrors that were taken over."""
+        self.bugs_count = 0
+        """Mirrors that an error other than geolog's own has closed."""
 
     def __repr__(self) -> str:
         return f"MirrorKeeper({len(self._kept)} open)"
@@ -125,8 +130,14 @@ class MirrorKeeper:
                 kept.opened.set()
                 await _wait_unused(kept, mirror)
                 kept.is_closing = True
-        except GeologError as error:
-            kept.error = error
+        except* GeologError as errors:
+            kept.error = first_of(errors)
+        except* Exception as errors:  # noqa: BLE001 - one mirror must not end the others.
+            _log.error("mirror %s: met a bug; it is closed", name, exc_info=errors)
+            kept.error = UnavailableError(
+                f"mirror {name} met a bug: the log of its relay says more"
+            )
+            self.bugs_count += 1
         finally:
             del self._kept[name]
             kept.is_closing = True

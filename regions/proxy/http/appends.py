@@ -29,7 +29,6 @@ from geolog.wire.session.messages import AppendId, AppendRequest
 from geolog.wire.session.paths import AppendPath, parse_path
 from regions.proxy.append_session import AppendSession
 from regions.proxy.append_targets import open_target
-from regions.proxy.farewells import first_of
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.http.answers import NDJSON, status_of, target_of
 from regions.proxy.http.bodies import Bodies
@@ -39,6 +38,7 @@ from topology.errors import (
     InvalidArgumentError,
     TooLargeError,
     UnavailableError,
+    first_of,
 )
 
 _TURN_LINES = 100

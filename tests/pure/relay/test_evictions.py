@@ -18,7 +18,7 @@ from geolog.protocol.stream_state import PartitionName, SequenceGap, TrimRecord
 from sim.in_process import open_in_process_cluster
 from tests.pure.relay.test_bridges import open_home, open_target, wait_equal
 from tests.pure.whole.clusters import append_each, ended_by
-from tests.pure.whole.distant_metadata import open_distant_client
+from tests.pure.whole.distant_metadata import TRIP_S, open_distant_client
 from tests.pure.whole.mirroring import (
     HOME,
     REGIONS,
@@ -35,6 +35,7 @@ from tests.pure.whole.mirroring import (
     relayed,
     rows_of,
 )
+from topology.errors import NoSuchStreamError
 
 _SEGMENT_BYTES = 64 << 10
 _VALUE_BYTES = 30_000
@@ -204,6 +205,30 @@ async def test_an_empty_mirror_learns_of_a_gap_before_its_first_entry_is_written
 
     assert rows == []
     assert trim.gap == SequenceGap(Sequence(0), Sequence(6))  # A segment begins there.
+
+
+async def test_a_mirror_may_end_while_it_learns_where_to_begin(
+    autojump_clock: MockClock,
+) -> None:
+    """It had an entry to write, asked metadata for gaps, and its stream was deleted."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        open_distant_client(cluster, is_read_nearby=False, region=TARGET) as far,
+    ):
+        await create(home)
+        await Writing(home).append(1)
+        record, name = await record_of(home), await mirror_of(home)
+        entries = relayed(await entries_of(home, await home_of(home)), behind=None)
+        with ended_by(NoSuchStreamError):
+            async with far.log.partition_opener.open_mirror(record, name, Durable()) as mirror:
+                mirror.push(next(iter(entries)))
+                await trio.sleep(TRIP_S / 2)
+                mirror.end(NoSuchStreamError("shop/carts was deleted"))
+                await trio.sleep(10 * TRIP_S)
+        rows = await rows_of(home, name)
+
+    assert rows == []
 
 
 async def test_a_mirror_of_a_sealed_stream_that_evicted_all_is_sealed_as_well(

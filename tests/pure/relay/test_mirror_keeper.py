@@ -1,10 +1,16 @@
 """Mirrors stay open from one bridge to the next, and one bridge at a time feeds each."""
 
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import cast
+
 import attrs
+import pytest
 import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.partition.mirror_writer import MirrorWriter
 from geolog.protocol.stream_state import OwnerRecord
 from geolog.protocol.watermark import Watermark
 from relay.bridge.mirror_keeper import MirrorUser, open_mirrors
@@ -23,7 +29,13 @@ from tests.pure.whole.mirroring import (
     record_of,
     relayed,
 )
-from topology.errors import ConflictError, GeologError
+from topology.errors import (
+    ConflictError,
+    FencedError,
+    GeologError,
+    NoSuchStreamError,
+    UnavailableError,
+)
 
 
 @attrs.define(eq=False)
@@ -152,3 +164,52 @@ async def test_a_mirror_whose_stream_is_deleted_fails_and_can_be_opened_no_more(
 
     assert isinstance(failure, geolog.NoSuchStreamError)
     assert again is not None
+
+
+async def use(opening: AbstractAsyncContextManager[MirrorWriter]) -> None:
+    async with opening:
+        pass
+
+
+async def _fail(error: Exception) -> None:
+    raise error
+
+
+class _Buggy:
+    """A log whose mirrors fail, in two of their tasks at once."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.partition_opener = self
+        self._errors = errors
+
+    @asynccontextmanager
+    async def open_mirror(self, *given: object) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            for error in self._errors:
+                nursery.start_soon(_fail, error)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("errors", "why", "bugs_count"),
+    [
+        ((NoSuchStreamError("gone"), FencedError("taken")), NoSuchStreamError, 0),
+        ((NoSuchStreamError("gone"), IndexError()), UnavailableError, 1),
+        ((IndexError(),), UnavailableError, 1),
+    ],
+    ids=["two at once", "a bug among them", "a bug"],
+)
+async def test_a_mirror_that_fails_in_several_tasks_ends_alone(
+    autojump_clock: MockClock,
+    errors: tuple[Exception, ...],
+    why: type[GeologError],
+    bugs_count: int,
+) -> None:
+    async with open_in_process_cluster(REGIONS) as cluster, cluster.open_client(HOME) as log:
+        await create(log)
+        record, name = await record_of(log), await mirror_of(log)
+        async with open_mirrors(cast("geolog.Log", _Buggy(*errors))) as mirrors:
+            with pytest.raises(why):
+                await use(mirrors.use(record, name, Channel().user))
+
+    assert mirrors.bugs_count == bugs_count
