@@ -36,6 +36,16 @@ def test_a_bounded_stream_is_held_by_late_mirrors_and_goes_on(seed: int) -> None
     assert report.acknowledged > 0
 
 
+@pytest.mark.parametrize("seed", [10, 16])
+def test_relays_outlive_a_stream_that_is_deleted_while_it_is_relayed(seed: int) -> None:
+    drawn = world_of(seed)
+    stream = attrs.evolve(drawn.stream, deletion_rest_s_max=1.0)
+    report = run_seed(seed, options=attrs.evolve(drawn, stream=stream))
+
+    assert report.violations == []
+    assert "deleted" in report.sometimes
+
+
 def test_a_succeeded_relay_goes_on_in_the_middle_of_a_segment() -> None:
     wanted = {"relay-succeeded", "relay-replayed", "mirror-continued", "mirror-read"}
     for seed in range(17, 37):

@@ -12,6 +12,7 @@ from geolog.protocol.watermark import Watermark
 from relay.bridge.home_feed import HomeFeeds
 from sim.laws.state.copies import slots_with
 from sim.laws.state.seen import Look, MirrorKey
+from sim.world.calls import STREAM
 
 
 @attrs.define
@@ -47,6 +48,8 @@ def _beliefs(now: Look) -> Iterator[tuple[str, HomeFeeds, MirrorKey, Watermark |
             if feeds is None:
                 continue
             for feed in feeds.by_name.values():
+                if str(feed.name.stream) != STREAM:
+                    continue
                 for region, standing in sorted(feed.targets.items()):
                     if standing.is_told:
                         yield (

@@ -104,7 +104,8 @@ def is_of_stream(record: LedgerRecord) -> bool:
 def mirror_of(record: LedgerRecord) -> MirrorKey | None:
     """The mirror that a ledger was created for, if it is of a mirror of the main stream."""
     name, _, region = record.stream.partition("@")
-    return (region, int(name.rpartition("#")[2])) if region else None
+    stream, _, partition = name.rpartition("#")
+    return (region, int(partition)) if region and stream == STREAM else None
 
 
 def partition_of(record: LedgerRecord) -> int:

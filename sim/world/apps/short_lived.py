@@ -57,6 +57,8 @@ class ShortLived:
                 await log.create_stream(
                     BRIEF,
                     **terms_of(self.options.shape.quorum, self.options.placement),
+                    home=self.options.shape.regions[0] if self.options.relay_to else None,
+                    relay_to=list(self.options.relay_to),
                     segment_bytes=_SEGMENT_BYTES,
                     segment_age_s=self.calls.stream.segment_age_s,
                     if_not_exists=True,
