@@ -9,10 +9,10 @@ import attrs
 
 from geolog.cli.invocation import Invocation, tell
 from geolog.cli.session import open_log
-from geolog.cli.settings.sources import parse_address
 from geolog.client.connect import connect
 from geolog.client.log import Log
 from geolog.client.proxies.proxies import Via
+from geolog.settings.sources import parse_address
 from sim.processes.bench.own_cluster import SHAPE, open_own_servers
 from sim.processes.bench.site import Site
 from sim.processes.cluster.place import fresh_directory

@@ -9,24 +9,17 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
 
 import attrs
 import click
 from click.types import FuncParamType
 
-from geolog.cli.settings.settings_file import SettingsFile
-from geolog.cli.settings.sources import (
-    COMMAND,
-    CommandConfig,
-    Decided,
-    Role,
-    SettingSources,
-    check_environment,
-    check_keys,
-    configured,
-)
-from topology.errors import InvalidArgumentError, InvalidConfigError, NotFoundError
+from geolog.cli.settings.roles import check_environment, check_keys
+from geolog.settings.command_config import COMMAND, CommandConfig
+from geolog.settings.found import find_file, find_sources
+from geolog.settings.settings_file import SettingsFile
+from geolog.settings.sources import Decided, Role, SettingSources, configured
+from topology.errors import InvalidArgumentError, InvalidConfigError
 from topology.nearest import nearest
 
 COMPLETE_VARIABLE = "_GEOLOG_COMPLETE"
@@ -62,10 +55,7 @@ class Invocation:
     @cached_property
     def file(self) -> SettingsFile | None:
         """Settings file: `--config`, else `$GEOLOG_CONFIG`, else ./geolog.toml if it exists."""
-        named = self.config_path or self.environment.get("GEOLOG_CONFIG")
-        if named is None and not Path("geolog.toml").exists():
-            return None
-        return SettingsFile.read(Path(named or "geolog.toml"))
+        return find_file(self.config_path, self.environment)
 
     @cached_property
     def places(self) -> SettingSources:
@@ -74,10 +64,7 @@ class Invocation:
             raise InvalidConfigError("\n".join(complaints))
         for complaint in check_environment(self.environment):
             tell(f"warning: {complaint}")
-        profile = self.profile or self.environment.get("GEOLOG_PROFILE")
-        if profile is not None:
-            self._check_profile(profile)
-        return SettingSources(self.flags, self.environment, self.file, profile)
+        return find_sources(self.flags, self.environment, self.file, self.profile)
 
     @cached_property
     def config(self) -> CommandConfig:
@@ -87,14 +74,6 @@ class Invocation:
     def decide(self, role: Role) -> list[Decided]:
         """Resolve each setting of a role to its value and origin."""
         return self.places.decide(role)
-
-    def _check_profile(self, profile: str) -> None:
-        profiles = [] if self.file is None else self.file.profiles
-        if profile not in profiles:
-            if self.file is None:
-                raise NotFoundError(f"unknown profile {profile!r}: no settings file is in use")
-            hint = f"; did you mean {nearest(profile, profiles)!r}?" if profiles else ""
-            raise NotFoundError(f"unknown profile {profile!r} in {self.file.path}{hint}")
 
 
 def tell(message: str) -> None:

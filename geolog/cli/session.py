@@ -7,8 +7,7 @@ from typing import TypeVar
 import trio
 
 from geolog.cli.invocation import Invocation, named_zookeeper, this_invocation
-from geolog.cli.settings.quantities import format_seconds
-from geolog.cli.settings.sources import PLACEMENT, configured
+from geolog.cli.settings.roles import PLACEMENT
 from geolog.cli.standing import check_standing
 from geolog.client.connect import connect
 from geolog.client.log import Log, LogConfig
@@ -17,6 +16,8 @@ from geolog.ledger.nodes.node_pool import PoolConfig
 from geolog.ledger.nodes.placement_config import PlacementConfig
 from geolog.metadata.reachability import reach_of
 from geolog.metadata.zookeeper import parse_servers
+from geolog.settings.quantities import format_seconds
+from geolog.settings.sources import configured
 from geolog.transport.gateway import gateway_of, transport_through
 from geolog.transport.seam import Address
 from topology.errors import UnavailableError
@@ -64,17 +65,12 @@ async def open_log(
         gateway=config.gateway,
         via=via,
         hedge=hedge,
-        zookeeper_regions=_listed(config.zookeeper_regions),
+        zookeeper_regions=config.server_regions,
         config=LogConfig(pool=PoolConfig(placement=placement)),
     ) as log:
         if minds_region and config.zookeeper:
             await check_standing(log, invocation)
         yield log
-
-
-def _listed(text: str) -> list[str] | None:
-    """Split names at commas; None for an empty text."""
-    return [name.strip() for name in text.split(",")] if text else None
 
 
 class Patience:

@@ -10,13 +10,7 @@ async def check_standing(log: Log, invocation: Invocation) -> None:
     here = invocation.config.region
     if here is None:
         return
-    others = _metadata_regions(invocation)
+    others = invocation.config.server_regions or ()
     standing = await check_region(log, here, others=others)
     if not standing.is_up:
         tell(f"warning: no storage node in {here} is up; using nodes in other regions")
-
-
-def _metadata_regions(invocation: Invocation) -> set[str]:
-    """Regions of the ZooKeeper servers, if the settings name them."""
-    text = invocation.config.zookeeper_regions
-    return {name.strip() for name in text.split(",") if name.strip()}

@@ -16,11 +16,11 @@ from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocat
 from geolog.cli.nouns.bench_hedge import hedge
 from geolog.cli.nouns.bench_relay import relay
 from geolog.cli.nouns.bench_spark import spark
-from geolog.cli.settings.quantities import format_bytes, parse_bytes, parse_seconds
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
 from geolog.cli.terminal.progress import Progress
 from geolog.client.proxies.proxies import Via
+from geolog.settings.quantities import format_bytes, parse_bytes, parse_seconds
 from geolog.wire.limits import RECORD_BYTES_MAX
 from sim.processes.bench.append import Load, measure_append
 from sim.processes.bench.figures import Figure

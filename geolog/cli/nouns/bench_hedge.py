@@ -7,9 +7,9 @@ import click
 import trio
 
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
-from geolog.cli.settings.quantities import parse_bytes, parse_seconds
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
+from geolog.settings.quantities import parse_bytes, parse_seconds
 from sim.processes.bench.hedge.hedge import CASES, HedgeLoad, HedgeReport, measure_hedge
 from sim.processes.bench.hedge.hedge_site import open_hedge_site
 

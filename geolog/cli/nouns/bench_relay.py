@@ -6,14 +6,14 @@ import click
 import trio
 
 from geolog.cli.invocation import Verb, examples, tell, this_invocation
-from geolog.cli.settings.quantities import (
+from geolog.cli.signals import ending_at_signals
+from geolog.cli.terminal.output import show
+from geolog.settings.quantities import (
     format_bytes,
     parse_bytes,
     parse_bytes_per_second,
     parse_seconds,
 )
-from geolog.cli.signals import ending_at_signals
-from geolog.cli.terminal.output import show
 from sim.processes.bench.figures import Figure
 from sim.processes.bench.relay import RelayLoad, measure_relay
 from sim.processes.bench.relay_failover import Failover, FailoverLoad, measure_failovers

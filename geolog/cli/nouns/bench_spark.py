@@ -10,9 +10,9 @@ import trio
 
 from geolog.cli.bench_site import SiteWanted, open_site
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
-from geolog.cli.settings.quantities import format_bytes, parse_bytes
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
+from geolog.settings.quantities import format_bytes, parse_bytes
 from geolog.wire.limits import RECORD_BYTES_MAX
 from sim.processes.bench.figures import Figure
 

@@ -10,9 +10,9 @@ from geolog.catalog.descriptions import HealthReport, PlacementHealth
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.session import ask, open_log, too_slow
-from geolog.cli.settings.quantities import counted
 from geolog.cli.terminal.output import show
 from geolog.metadata.clusters import NoSuchClusterError
+from geolog.settings.quantities import counted
 
 _LOOK_EVERY_S = 0.25
 

@@ -7,17 +7,11 @@ import click
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
-from geolog.cli.settings.quantities import counted
-from geolog.cli.settings.sources import (
-    COMMAND,
-    ROLES,
-    CommandConfig,
-    Output,
-    check_environment,
-    check_keys,
-    configured,
-)
+from geolog.cli.settings.roles import ROLES, check_environment, check_keys
 from geolog.cli.terminal.output import Plain, show
+from geolog.settings.command_config import COMMAND, CommandConfig, Output
+from geolog.settings.quantities import counted
+from geolog.settings.sources import configured
 from topology.errors import InvalidConfigError
 
 

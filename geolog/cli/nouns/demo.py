@@ -10,10 +10,11 @@ import trio
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, Verb, examples, this_invocation
-from geolog.cli.settings.sources import DEMO, DemoConfig, configured
+from geolog.cli.settings.roles import DEMO, DemoConfig
 from geolog.cli.settings.wan_file import read_wan
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
+from geolog.settings.sources import configured
 from sim.processes.cluster.control import ask_control
 from sim.processes.cluster.place import started_last
 from sim.processes.cluster.plan import REGIONS_DEFAULT, ClusterShape

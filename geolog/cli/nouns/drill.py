@@ -12,9 +12,9 @@ from click.core import ParameterSource
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
-from geolog.cli.settings.quantities import parse_seconds
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
+from geolog.settings.quantities import parse_seconds
 from sim.processes.cluster.local import LocalCluster, open_cluster
 from sim.processes.cluster.place import check_space, fresh_directory, started_last
 from sim.processes.cluster.plan import REGIONS_DEFAULT, ClusterShape, ServerKind, draw_plan

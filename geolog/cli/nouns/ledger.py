@@ -22,7 +22,6 @@ from geolog.cli.arguments import confirm
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Noun, examples, this_invocation
 from geolog.cli.session import Patience, ask, open_log, too_slow
-from geolog.cli.settings.quantities import parse_bytes_per_second
 from geolog.cli.terminal.copy_progress import CopyProgressBar
 from geolog.cli.terminal.output import Plain, plain, print_json, show
 from geolog.client.log import Log
@@ -32,6 +31,7 @@ from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.ledger.recovery.ledger_recovery import recover_ledger
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.settings.quantities import parse_bytes_per_second
 from topology.errors import InvalidArgumentError
 
 _LEDGER_COLUMNS = (

@@ -14,10 +14,10 @@ from geolog.admin.replacement import NodeReplacer, ReplaceReport, ReplaceTold
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.session import Patience, ask, open_log, too_slow
-from geolog.cli.settings.quantities import counted, parse_bytes_per_second
 from geolog.cli.terminal.copy_progress import CopyProgressBar
 from geolog.cli.terminal.output import Plain, plain, show
 from geolog.ledger.copying.fragment_copy import CopyConfig
+from geolog.settings.quantities import counted, parse_bytes_per_second
 from topology.errors import UnavailableError
 
 _COLUMNS = ("node_id", "state", "address", "location")

@@ -21,7 +21,6 @@ from geolog.cli.arguments import partition_or_stream
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.session import Patience, open_log, too_slow
-from geolog.cli.settings.quantities import parse_bytes_per_second, short_bytes
 from geolog.cli.terminal.copy_progress import CopyProgressBar
 from geolog.cli.terminal.long_document import LongDocument
 from geolog.cli.terminal.output import Plain, plain, print_json, terminal_width
@@ -34,6 +33,7 @@ from geolog.cli.terminal.placement_table import (
 from geolog.cli.terminal.progress import Progress
 from geolog.ledger.copying.fragment_copy import CopyConfig
 from geolog.protocol.placement_plan import RepairAims
+from geolog.settings.quantities import parse_bytes_per_second, short_bytes
 from topology.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from topology.evaluation import evaluate
 

@@ -15,7 +15,6 @@ from geolog.cli.arguments import partition_or_stream
 from geolog.cli.exits import Exit
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
 from geolog.cli.session import Patience, open_log, too_slow
-from geolog.cli.settings.sources import Output
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import Plain, print_json, show
 from geolog.cli.terminal.progress import Progress
@@ -25,6 +24,7 @@ from geolog.client.hedging import hedge_policy
 from geolog.client.reading.bounds import Bound, parse_bound
 from geolog.client.reading.record import Gap, Record
 from geolog.client.reading.record_documents import record_document
+from geolog.settings.command_config import Output
 
 
 @attrs.frozen(kw_only=True)

@@ -23,12 +23,10 @@ from geolog.cli.invocation import (
     tell,
     this_invocation,
 )
-from geolog.cli.settings.sources import (
-    PARENT_PIPE_VARIABLE,
-    PROXY,
-    RELAY,
-    STORAGE,
-    ZOOKEEPER,
+from geolog.cli.settings.roles import PARENT_PIPE_VARIABLE, PROXY, RELAY, STORAGE, ZOOKEEPER
+from geolog.cli.signals import ending_at_signals, ends_in_time
+from geolog.cli.terminal.output import Plain, print_json
+from geolog.settings.sources import (
     Role,
     Setting,
     ValueKind,
@@ -36,8 +34,6 @@ from geolog.cli.settings.sources import (
     parse_address,
     settings_of,
 )
-from geolog.cli.signals import ending_at_signals, ends_in_time
-from geolog.cli.terminal.output import Plain, print_json
 from geolog.transport.seam import Address
 from topology.location import Location
 

@@ -12,9 +12,9 @@ import click
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, this_invocation
-from geolog.cli.settings.quantities import counted, parse_seconds
-from geolog.cli.settings.sources import Output
 from geolog.cli.terminal.output import Plain, print_json, show
+from geolog.settings.command_config import Output
+from geolog.settings.quantities import counted, parse_seconds
 from sim.histories.run import SimReport, run_seed
 from sim.histories.swarm import SwarmReport, run_swarm
 from sim.laws.history.all_laws import Violation

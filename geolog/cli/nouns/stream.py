@@ -17,12 +17,12 @@ from geolog.catalog.stream_settings import check_policy
 from geolog.cli.arguments import confirm, partition_or_stream, stream_name
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.session import ask
-from geolog.cli.settings.quantities import parse_bytes, parse_seconds
 from geolog.cli.terminal.output import show
 from geolog.client.log import Log
 from geolog.client.placement_policies import own_policies
 from geolog.client.reading.bounds import parse_bound
 from geolog.protocol.stream_state import StreamName
+from geolog.settings.quantities import parse_bytes, parse_seconds
 from topology.errors import InvalidArgumentError
 from topology.stream_policy import terms_named
 from topology.survive import Loss

@@ -9,14 +9,15 @@ import trio
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, this_invocation
-from geolog.cli.settings.quantities import (
+from geolog.cli.settings.roles import DEMO, DemoConfig
+from geolog.cli.terminal.output import show as show_result
+from geolog.settings.quantities import (
     parse_bytes_per_second,
     parse_seconds,
     parse_share,
     short_bytes,
 )
-from geolog.cli.settings.sources import DEMO, DemoConfig, configured
-from geolog.cli.terminal.output import show as show_result
+from geolog.settings.sources import configured
 from sim.processes.cluster.place import started_last
 from sim.processes.wan.check import Accuracy
 from sim.processes.wan.check import check as measure

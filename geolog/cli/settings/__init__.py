@@ -1,1 +1,1 @@
-"""Settings: their sources, their file, and the page that documents them."""
+"""Settings of every command and server, the page that documents them, and the WAN's file."""

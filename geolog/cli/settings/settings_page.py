@@ -11,7 +11,8 @@ import textwrap
 from functools import cache
 from itertools import pairwise
 
-from geolog.cli.settings.sources import ROLES, Role, Setting, ValueKind, settings_of
+from geolog.cli.settings.roles import ROLES
+from geolog.settings.sources import Role, Setting, ValueKind, settings_of
 
 _HEAD = """\
 # Settings

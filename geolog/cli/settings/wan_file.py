@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
-from geolog.cli.settings.quantities import parse_bytes_per_second, parse_seconds, parse_share
+from geolog.settings.quantities import parse_bytes_per_second, parse_seconds, parse_share
 from sim.processes.wan.conditions import LinkChange, Wan
 from sim.processes.wan.profile import default_wan
 from topology.errors import GeologError, InvalidArgumentError, InvalidConfigError

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import attrs
 
 from geolog.cli.exits import exit_of
-from geolog.cli.settings.quantities import counted
 from geolog.cli.terminal.output import Plain
 from geolog.client.writing.pipeline import AnsweredRun
 from geolog.client.writing.writer_pending import Receipt
 from geolog.protocol.append_failure import in_other_words
+from geolog.settings.quantities import counted
 from topology.errors import GeologError
 
 

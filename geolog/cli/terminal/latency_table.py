@@ -7,8 +7,8 @@ region that answers as usual, clearly later than usual, or not at all.
 from collections.abc import Iterator
 
 from geolog.admin.region_latency import LatencyMatrix, LatencyRow, RegionDistance
-from geolog.cli.settings.quantities import short_seconds
 from geolog.cli.terminal.table import Cell, Paint, Tone, list_lines, unpainted
+from geolog.settings.quantities import short_seconds
 
 USUAL_MAX = 1.5
 """A round trip up to this many times the median is as usual."""

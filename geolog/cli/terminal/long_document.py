@@ -8,8 +8,8 @@ import json
 import sys
 from types import TracebackType
 
-from geolog.cli.settings.sources import Output
 from geolog.cli.terminal.output import Plain, plain, print_json
+from geolog.settings.command_config import Output
 
 
 class LongDocument:

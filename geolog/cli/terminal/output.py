@@ -12,10 +12,10 @@ from pathlib import Path
 
 import attrs
 
-from geolog.cli.settings.quantities import short_bytes, short_seconds
-from geolog.cli.settings.sources import Output
 from geolog.cli.terminal.table import Cell, Paint, Tone, document_lines, list_lines, unpainted
 from geolog.protocol.ids import DLSN, Position
+from geolog.settings.command_config import Output
+from geolog.settings.quantities import short_bytes, short_seconds
 
 # Same names as the options that set them.
 _LABELS = {

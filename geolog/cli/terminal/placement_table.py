@@ -16,7 +16,7 @@ from geolog.admin.placement.placement_description import (
     PlacementTotals,
 )
 from geolog.admin.placement.placement_moves import FragmentMove
-from geolog.cli.settings.quantities import short_bytes
+from geolog.settings.quantities import short_bytes
 
 _MARKS = {
     "up": "●",

@@ -1,7 +1,7 @@
 """Shows how the reads of a command were hedged."""
 
-from geolog.cli.settings.quantities import format_bytes
 from geolog.ledger.replicas.hedging import ReadStatistics
+from geolog.settings.quantities import format_bytes
 
 
 def read_statistics_line(found: ReadStatistics) -> str:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from geolog.cli.settings.sources import Output
 from geolog.cli.terminal.long_document import LongDocument
+from geolog.settings.command_config import Output
 
 REST = {"totals": {"count": 2}, "name": "s"}
 

@@ -5,18 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from geolog.cli.settings.settings_file import SettingsFile
-from geolog.cli.settings.sources import (
-    COMMAND,
-    ROLES,
-    STORAGE,
-    CommandConfig,
-    SettingSources,
-    check_environment,
-    check_keys,
-    configured,
-    settings_of,
-)
+from geolog.cli.settings.roles import ROLES, STORAGE, check_environment, check_keys
+from geolog.settings.command_config import COMMAND, CommandConfig
+from geolog.settings.settings_file import SettingsFile
+from geolog.settings.sources import SettingSources, configured, settings_of
 from topology.errors import InvalidConfigError, NotFoundError
 
 TEXT = """\

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geolog.cli.settings.quantities import (
+from geolog.settings.quantities import (
     format_bytes,
     format_seconds,
     parse_bytes,

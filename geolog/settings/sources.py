@@ -16,65 +16,17 @@ from typing import Literal, get_args, get_origin
 
 import attrs
 
-from geolog.cli.settings.quantities import (
+from geolog.settings.quantities import (
     format_bytes,
     format_seconds,
     parse_bytes,
     parse_bytes_per_second,
     parse_seconds,
 )
-from geolog.cli.settings.settings_file import SettingsFile
+from geolog.settings.settings_file import SettingsFile
 from geolog.transport.seam import Address
 from topology.errors import InvalidArgumentError, InvalidConfigError
 from topology.nearest import nearest
-
-Output = Literal["table", "json", "jsonl"]
-
-
-@attrs.frozen(kw_only=True)
-class CommandConfig:
-    """Settings of every command."""
-
-    zookeeper: str = ""
-    """ZooKeeper servers of the cluster, `HOST:PORT,HOST:PORT`, with an optional `/chroot`."""
-
-    zookeeper_regions: str = ""
-    """Regions of these servers in the same order, e.g. `us-east,eu-west,ap-northeast`. If set,
-    `stream create` refuses to promise that a stream survives a loss that ZooKeeper would not
-    survive."""
-
-    proxy: str = ""
-    """Write proxies to ask first, `HOST:PORT,HOST:PORT`. Without `zookeeper`, `geolog append`
-    and `geolog read` go through them, and all other commands refuse. If unset, they are found
-    in ZooKeeper."""
-
-    cluster: str = "default"
-    """Name of the cluster; several clusters can share one ZooKeeper."""
-
-    region: str | None = None
-    """Region this process runs in; reads prefer its nodes. If unset, they find the nearest."""
-
-    gateway: Address | None = None
-    """Address of a gateway between regions, as in an emulated WAN. Connections to servers go
-    through it, as if from `region`. If unset, they are direct."""
-
-    output: Output = "table"
-    """Output format: `table` for people, `json` for one document, `jsonl` for one per line."""
-
-    timeout_s: float = 30.0
-    """Give up, with exit code 5, after this long without an answer or progress."""
-
-    def __attrs_post_init__(self) -> None:
-        if self.timeout_s <= 0:
-            raise InvalidConfigError("timeout must be more than 0s, e.g. 30s")
-
-
-@attrs.frozen(kw_only=True)
-class DemoConfig:
-    """Settings of the commands that control a running demo."""
-
-    data_dir: Path | None = None
-    """Directory of the demo. If unset, the demo started last on this machine."""
 
 
 @attrs.frozen
@@ -93,21 +45,6 @@ class Role:
         assert isinstance(found, type)
         assert attrs.has(found)
         return found
-
-
-COMMAND = Role("", "geolog.cli.settings.sources", "CommandConfig")
-DEMO = Role("demo", "geolog.cli.settings.sources", "DemoConfig")
-PLACEMENT = Role("placement", "geolog.ledger.nodes.placement_config", "PlacementConfig")
-STORAGE = Role("serve.storage", "regions.storage.config", "StorageConfig", given=("cluster",))
-ZOOKEEPER = Role(
-    "serve.zookeeper",
-    "regions.zookeeper.server",
-    "ZooKeeperConfig",
-    given=("data_dir", "server_id", "listen", "peers"),
-)
-PROXY = Role("serve.proxy", "regions.proxy.config", "ProxyConfig", given=("region",))
-RELAY = Role("serve.relay", "relay.server.config", "RelayConfig", given=("region",))
-ROLES = (COMMAND, PLACEMENT, DEMO, STORAGE, PROXY, RELAY, ZOOKEEPER)
 
 
 class ValueKind(enum.Enum):
@@ -260,44 +197,21 @@ def settings_of(role: Role) -> list[Setting]:
     ]
 
 
-def check_keys(file: SettingsFile) -> list[str]:
-    """Return a complaint for each unknown key in the file, suggesting the nearest known one."""
-    roles = {role.table: role for role in ROLES}
-    complaints = []
-    for key in file.values:
-        plain = _without_profile(key)
-        table = plain.rpartition(".")[0]
-        if table not in roles:
-            known = [name for name in roles if name]
-            complaints.append(
-                f"{file.place(key)}: unknown table [{table}]; did you mean"
-                f" [{nearest(table, known)}]?"
-            )
-            continue
-        names = [setting.key for setting in settings_of(roles[table])]
-        if plain not in names:
-            best = nearest(plain, names).rpartition(".")[2]
-            complaints.append(
-                f"{file.place(key)}: unknown key {plain.rpartition('.')[2]!r}; did you mean"
-                f" {best!r}?"
-            )
-    return complaints
+def table_of(key: str) -> str:
+    """Table of a key in the file, without its profile: `serve.storage`, or nothing."""
+    return _without_profile(key).rpartition(".")[0]
 
 
-def check_environment(environment: Mapping[str, str]) -> list[str]:
-    """Return a complaint for each unknown `GEOLOG_…` variable."""
-    present = [name for name in environment if name.startswith("GEOLOG_")]
-    known = {"GEOLOG_CONFIG", "GEOLOG_PROFILE", PARENT_PIPE_VARIABLE}
-    known |= {setting.environment_name for role in ROLES for setting in settings_of(role)}
-    return [
-        f"unknown environment variable {name}; did you mean {nearest(name, known)}?"
-        for name in sorted(present)
-        if name not in known
-    ]
-
-
-PARENT_PIPE_VARIABLE = "GEOLOG_PARENT_PIPE"
-"""Set by a supervisor: the number of a pipe; the server ends when the pipe closes."""
+def unknown_key(file: SettingsFile, key: str, role: Role) -> str | None:
+    """Return a complaint if the role has no such key, suggesting the nearest that it has."""
+    plain = _without_profile(key)
+    known = [setting.key for setting in settings_of(role)]
+    if plain in known:
+        return None
+    best = nearest(plain, known).rpartition(".")[2]
+    return (
+        f"{file.place(key)}: unknown key {plain.rpartition('.')[2]!r}; did you mean {best!r}?"
+    )
 
 
 _KIND_OF_TYPE: dict[type, ValueKind] = {
