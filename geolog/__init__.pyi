@@ -3,6 +3,7 @@ import geolog.blocking as blocking
 from geolog.catalog.cursors import CursorHeldError as CursorHeldError
 from geolog.catalog.cursors import CursorLostError as CursorLostError
 from geolog.catalog.cursors import NoSuchCursorError as NoSuchCursorError
+from geolog.catalog.stream_catalog import StreamExistsError as StreamExistsError
 from geolog.client.connect import connect as connect
 from geolog.client.cursors.cursors import CursorDescription as CursorDescription
 from geolog.client.log import Log as Log
@@ -21,11 +22,13 @@ from geolog.client.reading.record import Gap as Gap
 from geolog.client.reading.record import GapReason as GapReason
 from geolog.client.reading.record import Record as Record
 from geolog.client.reading.record import RecordBatch as RecordBatch
+from geolog.client.standing import NoSuchRegionError as NoSuchRegionError
 from geolog.client.writing.writer import Writer as Writer
 from geolog.client.writing.writer_pending import AckLevel as AckLevel
 from geolog.client.writing.writer_pending import Pending as Pending
 from geolog.client.writing.writer_pending import Receipt as Receipt
 from geolog.ledger.replicas.hedging import ReadStatistics as ReadStatistics
+from geolog.metadata.clusters import NoSuchClusterError as NoSuchClusterError
 from geolog.partition.repeated_batch import ForgottenSeqError as ForgottenSeqError
 from geolog.partition.repeated_batch import RepeatUnreadError as RepeatUnreadError
 from geolog.protocol.hedge_policy import HedgeMoment as HedgeMoment
@@ -40,11 +43,14 @@ from topology.errors import DataLostError as DataLostError
 from topology.errors import FencedError as FencedError
 from topology.errors import GeologError as GeologError
 from topology.errors import InvalidArgumentError as InvalidArgumentError
+from topology.errors import InvalidConfigError as InvalidConfigError
 from topology.errors import NoSuchStreamError as NoSuchStreamError
 from topology.errors import NotEnoughNodesError as NotEnoughNodesError
 from topology.errors import NotFoundError as NotFoundError
+from topology.errors import NotPermittedError as NotPermittedError
 from topology.errors import OutcomeUnknownError as OutcomeUnknownError
 from topology.errors import OverCapacityError as OverCapacityError
+from topology.errors import RegionUnavailableError as RegionUnavailableError
 from topology.errors import SealedError as SealedError
 from topology.errors import TooLargeError as TooLargeError
 from topology.errors import TrimmedError as TrimmedError
@@ -85,15 +91,19 @@ __all__ = [
     "HedgePolicy",
     "HedgeTerms",
     "InvalidArgumentError",
+    "InvalidConfigError",
     "KnownNode",
     "LastRecords",
     "Location",
     "Log",
     "LogConfig",
+    "NoSuchClusterError",
     "NoSuchCursorError",
+    "NoSuchRegionError",
     "NoSuchStreamError",
     "NotEnoughNodesError",
     "NotFoundError",
+    "NotPermittedError",
     "OutcomeUnknownError",
     "OverCapacityError",
     "OwnPlacement",
@@ -107,9 +117,11 @@ __all__ = [
     "Receipt",
     "Record",
     "RecordBatch",
+    "RegionUnavailableError",
     "RepeatUnreadError",
     "Ring",
     "SealedError",
+    "StreamExistsError",
     "TooLargeError",
     "TrimmedError",
     "UnavailableError",

@@ -9,7 +9,7 @@ nothing was appended now. Codes follow those of HTTP; the command maps them to i
 Rules: PROTOCOL S18.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 Outcome = Literal["refused", "unknown", "duplicate"]
 
@@ -22,6 +22,18 @@ class GeologError(Exception):
     outcome: Outcome = "refused"
 
 
+PublicError = TypeVar("PublicError", bound=type[GeologError])
+
+
+def public(error: PublicError) -> PublicError:
+    """Name an error after the package that exports it, as tracebacks are to show it."""
+    error.__module__ = "geolog"
+    return error
+
+
+public(GeologError)
+
+
 def first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:
     """The first error of a group: several tasks may meet one each."""
     first: BaseException = group
@@ -31,70 +43,82 @@ def first_of(group: BaseExceptionGroup[GeologError]) -> GeologError:
     return first
 
 
+@public
 class InvalidArgumentError(GeologError):
     """The request is impossible: fix it and try again."""
 
     code: ClassVar[int] = 400
 
 
+@public
 class ClosedError(GeologError):
     """A log, writer or reader was used outside its block: open another one."""
 
     code: ClassVar[int] = 400
 
 
+@public
 class InvalidConfigError(InvalidArgumentError):
     """A setting is unknown, or its value impossible. The message suggests the nearest."""
 
 
+@public
 class DamagedBytesError(GeologError):
     """Bytes do not match their checksum, length or layout. Another copy may be intact."""
 
     code: ClassVar[int] = 500
 
 
+@public
 class NoSuchStreamError(GeologError):
     """No stream has this name (`geolog stream ls` lists those that exist)."""
 
     code: ClassVar[int] = 404
 
 
+@public
 class NotFoundError(GeologError):
     """Something other than a stream, named by the caller, does not exist."""
 
     code: ClassVar[int] = 404
 
 
+@public
 class NotPermittedError(GeologError):
     """The caller may not do this."""
 
     code: ClassVar[int] = 403
 
 
+@public
 class ConflictError(GeologError):
     """The state is not what the caller expected: read it again, then decide."""
 
     code: ClassVar[int] = 409
 
 
+@public
 class TrimmedError(GeologError):
     """The requested records were trimmed away."""
 
     code: ClassVar[int] = 410
 
 
+@public
 class FencedError(GeologError):
     """Another writer owns the log now. Stop: trying again here can only lose records."""
 
     code: ClassVar[int] = 412
 
 
+@public
 class TooLargeError(GeologError):
     """A record, batch, entry or frame exceeds its limit."""
 
     code: ClassVar[int] = 413
 
 
+@public
 class OverCapacityError(GeologError):
     """A bound on bytes or requests in flight was reached: wait and send again."""
 
@@ -104,6 +128,7 @@ class OverCapacityError(GeologError):
     """How long to wait before the next attempt."""
 
 
+@public
 class UnavailableError(GeologError):
     """A server or a quorum does not answer now. Trying again later can help."""
 
@@ -119,6 +144,7 @@ class RestingError(HandedOverError):
     """The owner has given the partition up, as nobody appended: the next append takes it."""
 
 
+@public
 class OutcomeUnknownError(GeologError):
     """No answer came in time, or it was lost: the request may have been carried out."""
 
@@ -127,6 +153,7 @@ class OutcomeUnknownError(GeologError):
     outcome: Outcome = "unknown"
 
 
+@public
 class NotEnoughNodesError(GeologError):
     """Too few nodes or regions are up for what the stream requires."""
 
@@ -134,6 +161,7 @@ class NotEnoughNodesError(GeologError):
     retriable: ClassVar[bool] = True
 
 
+@public
 class RegionUnavailableError(GeologError):
     """Nothing that could do this is up in the one region where it must be done."""
 
@@ -141,12 +169,14 @@ class RegionUnavailableError(GeologError):
     retriable: ClassVar[bool] = True
 
 
+@public
 class SealedError(GeologError):
     """The stream is sealed: it can be read, but not appended to."""
 
     code: ClassVar[int] = 512
 
 
+@public
 class DataLostError(GeologError):
     """No replica can return an acknowledged record. This is an alarm."""
 

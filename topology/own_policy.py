@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import attrs
 
-from topology.errors import InvalidArgumentError
+from topology.errors import InvalidArgumentError, public
 from topology.location import Location
 from topology.membership import KnownNode
 from topology.nearest import nearest
@@ -30,12 +30,14 @@ GROUP = "geolog.placement"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
+@public
 class UnknownPolicyError(PlacementUndecidedError):
     """This process does not know a stream's placement policy: install it, or go elsewhere."""
 
     retriable: ClassVar[bool] = False
 
 
+@public
 class PolicyFailedError(PlacementUndecidedError):
     """A placement policy of another package failed, or chose what is not allowed: mend it."""
 

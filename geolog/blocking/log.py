@@ -292,7 +292,8 @@ def _connecting(
 ) -> Callable[P, Opening[Log, TrioLog]]:
     @wraps(connect)
     def opening(*args: P.args, **kwargs: P.kwargs) -> Opening[Log, TrioLog]:
-        return log_of(partial(connect, *args, **kwargs))
+        connection = connect(*args, **kwargs)  # Here, so that it fails where it is called.
+        return log_of(lambda: connection)
 
     return opening
 

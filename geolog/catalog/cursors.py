@@ -52,6 +52,7 @@ from topology.errors import (
     NoSuchStreamError,
     NotFoundError,
     OutcomeUnknownError,
+    public,
 )
 
 _NAMED_MAX = 10
@@ -63,16 +64,19 @@ _AT_ONCE = 64
 _REFUSALS = (BadVersionError, NoNodeError, NodeExistsError)
 
 
+@public
 class NoSuchCursorError(NotFoundError):
     """No cursor of the stream has this name (`geolog cursor ls STREAM` lists them)."""
 
 
+@public
 class CursorHeldError(ConflictError):
     """Another reader has the cursor. Wait until it ends, or take the cursor from it."""
 
     retriable: ClassVar[bool] = True
 
 
+@public
 class CursorLostError(FencedError):
     """Another reader has taken the cursor or the partition; commits of this one are refused."""
 

@@ -34,12 +34,13 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     TrimRecord,
 )
-from topology.errors import ConflictError, NoSuchStreamError
+from topology.errors import ConflictError, NoSuchStreamError, public
 
 _MADE_AT_ONCE = 64
 """Partitions and mirrors made in one step: with the longest names they still fit a request."""
 
 
+@public
 class StreamExistsError(ConflictError):
     """A stream of this name exists already: choose another name, or use `--if-not-exists`."""
 

@@ -3,13 +3,19 @@
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Literal
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NoReturn
+
+import attrs
+import trio
 
 from geolog.background import open_background
 from geolog.catalog.partition_owners import PartitionOwners
 from geolog.client.arguments import checked
+from geolog.client.cluster_reach import ClusterReach, reach_in_settings
 from geolog.client.hedging import hedge_policy
 from geolog.client.log import Log, LogConfig
 from geolog.client.placement_policies import own_policies
@@ -37,11 +43,11 @@ from geolog.metadata.zookeeper import open_zookeeper, parse_servers
 from geolog.partition.relay_multicast import FindRelays, RelayMulticast
 from geolog.partition.shown_owners import open_shown_owners
 from geolog.protocol.hedge_policy import AUTO, HedgePolicy
-from geolog.transport.gateway import gateway_of, transport_through
+from geolog.transport.gateway import Gateway, gateway_of, transport_through
 from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address, Transport
 from geolog.transport.websocket import WebSockets
-from topology.errors import InvalidArgumentError
+from topology.errors import ClosedError, GeologError, InvalidArgumentError
 from topology.own_policy import GROUP, OwnPlacement
 
 
@@ -131,13 +137,12 @@ async def open_log(
             log.close()
 
 
-@asynccontextmanager
 @checked
-async def connect(
+def connect(
     *,
     zookeeper: str | None = None,
     proxies: str | Sequence[str] | None = None,
-    cluster: str = "default",
+    cluster: str | None = None,
     region: str | None = None,
     via: Literal["direct", "proxy"] | None = None,
     session_timeout_s: float = 6.0,
@@ -146,84 +151,198 @@ async def connect(
     zookeeper_regions: Sequence[str] | None = None,
     hedge: str | HedgePolicy = "auto",
     placement: Sequence[OwnPlacement] = (),
-) -> AsyncIterator[Log]:
-    """Connect to a cluster, for the length of the block.
+    settings: str | Path | None = None,
+    profile: str | None = None,
+) -> "LogConnection":
+    """Connect to a cluster, for the length of an `async with` block.
+
+    Without zookeeper and proxies, the settings of the command say how to reach the cluster: the
+    environment (`GEOLOG_ZOOKEEPER` and the like), then the file that `settings` names, else
+    `$GEOLOG_CONFIG`, else ./geolog.toml. Arguments win over settings. With zookeeper or
+    proxies, no settings are read unless `settings` or `profile` is given.
 
     zookeeper: servers and chroot, `HOST:PORT,…[/chroot]`. proxies: write proxies to ask first,
     `HOST:PORT,…` or a list; without zookeeper the log appends and reads through them, and every
-    other call raises InvalidArgumentError. region: the caller's region; reads
-    prefer its nodes. None: the region with the shortest round trips, once readers have measured
-    them. via: `proxy` writes through write proxies; `direct` makes this process the
-    owner of the streams it writes. Left out: through proxies if any is up, else directly.
-    gateway: `HOST:PORT` of a gateway of an emulated WAN, to reach all servers as from `region`.
-    zookeeper_regions: the region of each ZooKeeper server, in the same order, if known.
-    hedge: when a late read also goes to another replica: `auto`, when it is later than usual;
-    `off`; a fixed time, e.g. `25ms`; `sla:50ms`, in time for an answer within 50 ms; or a
-    `HedgePolicy`, itself or by the name under which a package offers it.
+    other call raises InvalidArgumentError. cluster: its name; `default` if nothing names it.
+    region: the caller's region; reads prefer its nodes. None: the region with the shortest
+    round trips, once readers have measured them. via: `proxy` writes through write proxies;
+    `direct` makes this process the owner of the streams it writes. Left out: through proxies if
+    any is up, else directly. gateway: `HOST:PORT` of a gateway of an emulated WAN, to reach all
+    servers as from `region`. zookeeper_regions: the region of each ZooKeeper server, in the
+    same order, if known. hedge: when a late read also goes to another replica: `auto`, when it
+    is later than usual; `off`; a fixed time, e.g. `25ms`; `sla:50ms`, in time for an answer
+    within 50 ms; or a `HedgePolicy`, itself or by the name under which a package offers it.
     placement: placement policies of your own, for streams that name them; those that installed
-    packages offer need not be given.
-    UnavailableError: no ZooKeeper server answers. NotFoundError: there is no such cluster, or
-    it has servers and none was ever in this region.
+    packages offer need not be given. profile: a profile of the settings file.
+    InvalidArgumentError, InvalidConfigError, NotFoundError: arguments or settings are wrong;
+    raised by the call itself. UnavailableError: no ZooKeeper server answers. NotFoundError:
+    there is no such cluster, or it has servers and none was ever in this region.
     """
-    rng = random.Random()
     policy = hedge_policy(hedge)
+    asks_settings = settings is not None or profile is not None
+    if asks_settings or (zookeeper is None and proxies is None):
+        reach = reach_in_settings(settings, profile)
+    else:
+        reach = ClusterReach()
+    if zookeeper is None and proxies is None:
+        zookeeper, proxies = reach.zookeeper, reach.proxies
+    gateway = gateway or reach.gateway
+    region = region or reach.region
+    regions = zookeeper_regions or reach.zookeeper_regions
     given = _addresses(proxies)
     if zookeeper is None:
-        if not given:
-            raise InvalidArgumentError("give zookeeper='HOST:PORT' or proxies='HOST:PORT'")
-        if via == "direct":
-            raise InvalidArgumentError(
-                "via='direct' needs ZooKeeper: give zookeeper='HOST:PORT'"
-            )
-        if policy is not AUTO:
-            raise InvalidArgumentError(
-                f"hedge={policy.name!r} needs ZooKeeper: give zookeeper='HOST:PORT'. Write"
-                " proxies hedge reads by a policy of their own"
-            )
-        if placement:
-            raise InvalidArgumentError(
-                "placement needs ZooKeeper: give zookeeper='HOST:PORT'. Write proxies place by"
-                f" the policies that are installed there (entry points {GROUP!r})"
-            )
-        async with open_proxied_log(
-            given,
-            transport=transport_through(gateway_of(gateway, region)),
-            cluster=cluster,
+        _check_proxied(via, policy, placement)
+    return LogConnection(
+        _Terms(
+            zookeeper=zookeeper,
+            servers=[] if zookeeper is None else _servers(zookeeper),
+            proxies=given,
+            cluster=cluster or reach.cluster,
             region=region,
+            via=via,
+            session_timeout_s=session_timeout_s,
+            config=config,
+            gateway=gateway_of(gateway, region),
+            zookeeper_regions=regions,
+            hedge=policy,
+            placement=placement,
+            origin=reach.origin,
+        )
+    )
+
+
+@attrs.frozen(kw_only=True)
+class _Terms:
+    """Arguments and settings of a connection, checked."""
+
+    zookeeper: str | None
+    servers: Sequence[Address]
+    proxies: Sequence[Address]
+    cluster: str
+    region: str | None
+    via: Via | None
+    session_timeout_s: float
+    config: LogConfig | None
+    gateway: Gateway | None
+    zookeeper_regions: Sequence[str] | None
+    hedge: HedgePolicy
+    placement: Sequence[OwnPlacement]
+    origin: str | None
+    """Where settings came from, for errors; None if there were none."""
+
+
+class LogConnection(AbstractAsyncContextManager[Log]):
+    """Connects when `async with` enters it, and closes the log when the block ends."""
+
+    def __init__(self, terms: _Terms) -> None:
+        self._terms = terms
+        self._block: AbstractAsyncContextManager[Log] | None = None
+
+    async def __aenter__(self) -> Log:
+        if not trio.lowlevel.in_trio_run():
+            raise InvalidArgumentError(
+                "geolog.connect() runs under trio, and this event loop is another: under"
+                " asyncio, use geolog.aio.connect()"
+            )
+        if self._block is not None:
+            raise ClosedError("this block was entered before: connect again")
+        self._block = _opened(self._terms)
+        try:
+            return await self._block.__aenter__()
+        except GeologError as error:
+            raise _with_origin(error, self._terms.origin) from error.__cause__
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        assert self._block is not None, "the block was entered"
+        return await self._block.__aexit__(kind, error, traceback)
+
+    def __enter__(self) -> NoReturn:
+        raise InvalidArgumentError(
+            "geolog.connect() is for `async with`, under trio: a program without an event loop"
+            " uses geolog.blocking.connect(), one under asyncio geolog.aio.connect()"
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Complete the protocol of `with`, so that `__enter__` can say what to do instead."""
+
+
+def _with_origin(error: GeologError, origin: str | None) -> GeologError:
+    """The error, saying where the settings stand that led to it."""
+    if origin is not None and len(error.args) == 1:
+        error.args = (f"{error.args[0]} ({origin})",)
+    return error
+
+
+def _check_proxied(
+    via: Via | None, policy: HedgePolicy, placement: Sequence[OwnPlacement]
+) -> None:
+    """InvalidArgumentError if an argument needs ZooKeeper, where only proxies are known."""
+    if via == "direct":
+        raise InvalidArgumentError("via='direct' needs ZooKeeper: give zookeeper='HOST:PORT'")
+    if policy is not AUTO:
+        raise InvalidArgumentError(
+            f"hedge={policy.name!r} needs ZooKeeper: give zookeeper='HOST:PORT'. Write"
+            " proxies hedge reads by a policy of their own"
+        )
+    if placement:
+        raise InvalidArgumentError(
+            "placement needs ZooKeeper: give zookeeper='HOST:PORT'. Write proxies place by"
+            f" the policies that are installed there (entry points {GROUP!r})"
+        )
+
+
+@asynccontextmanager
+async def _opened(terms: _Terms) -> AsyncIterator[Log]:
+    """Open the log that the terms describe, for the length of the block."""
+    rng = random.Random()
+    transport = transport_through(terms.gateway)
+    if terms.zookeeper is None:
+        async with open_proxied_log(
+            terms.proxies,
+            transport=transport,
+            cluster=terms.cluster,
+            region=terms.region,
             rng=rng,
             now_us=_now_us,
         ) as proxied:
             yield proxied
         return
-    through = gateway_of(gateway, region)
-    servers = [Address.parse(each) for each in parse_servers(zookeeper)[0].split(",")]
     async with open_zookeeper(
-        zookeeper, session_timeout_s=session_timeout_s, gateway=through
+        terms.zookeeper, session_timeout_s=terms.session_timeout_s, gateway=terms.gateway
     ) as metadata:
-        await check_cluster(metadata, cluster, where=zookeeper)
+        await check_cluster(metadata, terms.cluster, where=terms.zookeeper)
         async with open_log(
             metadata=metadata,
-            transport=transport_through(through),
-            cluster=cluster,
-            region=region,
-            who=f"{region or 'nowhere'}/{rng.getrandbits(32):08x}",
+            transport=transport,
+            cluster=terms.cluster,
+            region=terms.region,
+            who=f"{terms.region or 'nowhere'}/{rng.getrandbits(32):08x}",
             rng=rng,
             now_us=_now_us,
-            config=config,
-            ask_reach=partial(reach_of, servers, transport_through(through)),
-            metadata_regions=_checked_regions(zookeeper_regions, len(servers)),
-            via=via,
-            proxies=given,
-            hedge=policy,
-            placement=placement,
+            config=terms.config,
+            ask_reach=partial(reach_of, terms.servers, transport),
+            metadata_regions=_checked_regions(terms.zookeeper_regions, len(terms.servers)),
+            via=terms.via,
+            proxies=terms.proxies,
+            hedge=terms.hedge,
+            placement=terms.placement,
         ) as log:
-            if region is not None:
-                await check_region(log, region, others=zookeeper_regions or ())
+            if terms.region is not None:
+                await check_region(log, terms.region, others=terms.zookeeper_regions or ())
             yield log
 
 
 def _now_us() -> int:
     return time.time_ns() // 1000  # noqa: TID251 - where it is born.
+
+
+def _servers(zookeeper: str) -> list[Address]:
+    return [Address.parse(each) for each in parse_servers(zookeeper)[0].split(",")]
 
 
 def _addresses(proxies: str | Sequence[str] | None) -> list[Address]:

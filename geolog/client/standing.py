@@ -8,10 +8,11 @@ import attrs
 from geolog.background import all_of
 from geolog.client.log import Log
 from geolog.metadata.nodes import list_known_nodes, list_live_nodes
-from topology.errors import NotFoundError
+from topology.errors import NotFoundError, public
 from topology.nearest import nearest
 
 
+@public
 class NoSuchRegionError(NotFoundError):
     """The cluster never had a server in this region: name one of its regions."""
 

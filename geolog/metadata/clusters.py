@@ -3,11 +3,12 @@
 from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import CLUSTERS_PARENT, ClusterPaths
 from geolog.metadata.seam import Freshness, Metadata, NoNodeError
-from topology.errors import NotFoundError
+from topology.errors import NotFoundError, public
 
 _NAMED_MAX = 10
 
 
+@public
 class NoSuchClusterError(NotFoundError):
     """No storage node ever joined a cluster of this name: use a name that exists."""
 

@@ -18,12 +18,14 @@ from topology.errors import (
     Outcome,
     TrimmedError,
     UnavailableError,
+    public,
 )
 
 ReadBack = Callable[[PartitionName, WrittenBatch], Awaitable[Batch]]
 """Reads a batch back from the log. DataLostError, UnavailableError."""
 
 
+@public
 class ForgottenSeqError(ConflictError):
     """The seq is below its writer's highest, and its record is forgotten or trimmed.
 
@@ -34,6 +36,7 @@ class ForgottenSeqError(ConflictError):
     outcome: Outcome = "unknown"
 
 
+@public
 class RepeatUnreadError(UnavailableError):
     """The log has a record of this writer and seq, but it cannot be read and compared now.
 

@@ -35,7 +35,9 @@ def gateway_of(address: Address | str | None, region: str | None) -> Gateway | N
     if address is None:
         return None
     if region is None:
-        raise InvalidArgumentError(f"gateway {address} needs your region: pass --region")
+        raise InvalidArgumentError(
+            f"gateway {address} needs your region: give --region, or region= in a program"
+        )
     where = Address.parse(address) if isinstance(address, str) else address
     return Gateway(where, region)
 

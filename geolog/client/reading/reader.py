@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 import attrs
 
 from geolog.client.reading.record import Gap, Record, RecordBatch
-from topology.errors import ClosedError, GeologError, InvalidArgumentError, TrimmedError
+from topology.errors import ClosedError, GeologError, InvalidArgumentError, TrimmedError, public
 
 T = TypeVar("T")
 
@@ -150,6 +150,7 @@ class Items(Generic[T]):
         return await self._next()
 
 
+@public
 class ReadTrimmedError(TrimmedError):
     """Records in the range of a read were trimmed; `gap` says which. Read on after them."""
 

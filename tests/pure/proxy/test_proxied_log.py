@@ -170,12 +170,11 @@ async def test_the_proxies_that_did_not_answer_are_named(autojump_clock: MockClo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "give zookeeper='HOST:PORT' or proxies='HOST:PORT'"),
         ({"proxies": "here:1", "via": "direct"}, "needs ZooKeeper"),
         ({"proxies": "here"}, "'here' is not an address"),
         ({"proxies": ["here:1", ""]}, "'' is not an address"),
     ],
-    ids=["nothing", "direct", "no port", "empty"],
+    ids=["direct", "no port", "empty"],
 )
 async def test_wrong_ways_to_connect_are_refused(
     arguments: dict[str, object], message: str

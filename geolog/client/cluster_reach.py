@@ -1,0 +1,77 @@
+"""How a program without arguments reaches its cluster: by the settings of the command."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from geolog.settings.command_config import COMMAND, CommandConfig
+from geolog.settings.found import CONFIG_VARIABLE, find_file, find_sources
+from geolog.settings.settings_file import SettingsFile
+from geolog.settings.sources import Decided, configured, table_of, unknown_key
+from geolog.transport.seam import Address
+from topology.errors import InvalidArgumentError, InvalidConfigError
+
+
+@attrs.frozen(kw_only=True)
+class ClusterReach:
+    """Servers of a cluster and the way to them, as far as settings tell."""
+
+    zookeeper: str | None = None
+    proxies: str | None = None
+    cluster: str = "default"
+    region: str | None = None
+    gateway: Address | None = None
+    zookeeper_regions: Sequence[str] | None = None
+    origin: str | None = None
+    """Where the addresses stand, for errors."""
+
+
+def reach_in_settings(settings: str | Path | None, profile: str | None) -> ClusterReach:
+    """Read the settings of the command, from this file if one is given.
+
+    InvalidArgumentError: they name no servers. InvalidConfigError, NotFoundError: they are
+    wrong.
+    """
+    file = find_file(None if settings is None else str(settings), os.environ)
+    if file is not None:  # The working directory says little in a log.
+        file = attrs.evolve(file, path=file.path.absolute())
+        _check(file)
+    decided = find_sources({}, os.environ, file, profile).decide(COMMAND)
+    config = configured(CommandConfig, decided)
+    if not config.zookeeper and not config.proxy:
+        where = "" if file is None else f" in {file.path} or the environment"
+        raise InvalidArgumentError(
+            f"no servers are named{where}: give zookeeper='HOST:PORT' or proxies='HOST:PORT',"
+            f" set GEOLOG_ZOOKEEPER, or let {CONFIG_VARIABLE} name a settings file"
+        )
+    return ClusterReach(
+        zookeeper=config.zookeeper or None,
+        proxies=config.proxy or None,
+        cluster=config.cluster,
+        region=config.region,
+        gateway=config.gateway,
+        zookeeper_regions=config.server_regions,
+        origin=_origin(decided),
+    )
+
+
+def _check(file: SettingsFile) -> None:
+    """InvalidConfigError for unknown keys outside of tables; the tables are for servers."""
+    complaints = [unknown_key(file, key, COMMAND) for key in file.values if not table_of(key)]
+    if any(complaints):
+        raise InvalidConfigError("\n".join(filter(None, complaints)))
+
+
+def _origin(decided: Sequence[Decided]) -> str:
+    """Where the settings stand that are not defaults, a place each."""
+    places: dict[str, list[str]] = {}
+    for each in decided:
+        if each.setting.field in _SHOWN and each.origin != "default":
+            places.setdefault(each.origin, []).append(each.setting.key)
+    shown = (f"{', '.join(keys)} from {place}" for place, keys in places.items())
+    return "; ".join(shown)
+
+
+_SHOWN = ("zookeeper", "proxy", "cluster", "region", "gateway")
