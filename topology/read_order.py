@@ -2,9 +2,10 @@
 
 There are two named orders. `seed`: the closest first (of those equally close, one with the
 smallest handicap, else a random one), then the closest in another rack, then one in another
-region, then the rest by closeness. `bookkeeper`: in the order of the write set, but with at
-most two of the client's region before one of another region. In both, these nodes come later,
-in this order: those that failed before, are read-only, are slow, or are gone.
+region, then the rest by closeness; a client may rank other regions. `bookkeeper`: in the order
+of the write set, but with at most two of the client's region before one of another region. In
+both, these nodes come later, in this order: those that failed before, are read-only, are slow,
+or are gone.
 
 Rules: PROTOCOL R12.
 """
@@ -94,6 +95,7 @@ def seed_order(
     health: NodeHealth,
     local: Location | None,
     rng: random.Random,
+    next_regions: Sequence[str] = (),
 ) -> list[int]:
     """Closest, another rack, another region, then the rest by closeness."""
     replicas = [_replica(members, ensemble[index], index, health) for index in write_set]
@@ -102,7 +104,7 @@ def seed_order(
     replicas.sort(
         key=lambda one: (
             *_by_class(one),
-            distance(local, one.location),
+            distance(local, one.location, next_regions),
             handicap.get(one.node, 0),
         )
     )
@@ -112,10 +114,14 @@ def seed_order(
     return _best_first(ensemble, order, health)
 
 
-def distance(local: Location | None, place: Location) -> int:
-    """0 in the client's rack, 1 in its region, 2 elsewhere or if unknown."""
+def distance(local: Location | None, place: Location, next_regions: Sequence[str] = ()) -> int:
+    """0 in the client's rack, 1 in its region, 2 elsewhere or if unknown.
+
+    next_regions: regions that come before others elsewhere, the nearest first.
+    """
     if local is None or local.region != place.region:
-        return 2
+        is_named = place.region in next_regions
+        return 2 + (next_regions.index(place.region) if is_named else len(next_regions))
     return 0 if local == place else 1
 
 

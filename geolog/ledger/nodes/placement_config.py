@@ -51,6 +51,10 @@ class PlacementConfig:
     """Replica to read first. `seed`: a random one of the closest, then another rack,
     another region, the rest. `bookkeeper`: two of the region, then one of another."""
 
+    next_regions: str | None = None
+    """Regions to read from after the client's own, the best first, e.g. `us-east,eu-west`;
+    regions not named come last. Unset: all are equally far. `seed` order only."""
+
     def __attrs_post_init__(self) -> None:
         for name in ("script_timeout_s", "script_kept_s", "weight_multiple_max", "flapping_s"):
             if not getattr(self, name) > 0:
@@ -59,6 +63,11 @@ class PlacementConfig:
             if getattr(self, name) < 0:
                 raise InvalidConfigError(f"{name} must be >= 0, got {getattr(self, name)}")
         self.standing(None)
+
+    @property
+    def next_regions_named(self) -> tuple[str, ...]:
+        """The regions of `next_regions`."""
+        return tuple(name.strip() for name in (self.next_regions or "").split(",") if name)
 
     def standing(self, region: str | None) -> Location | None:
         """Location of a client in this region; the rack may be unknown. InvalidConfigError."""

@@ -104,8 +104,10 @@ class ReplicaOrder:
         rng: random.Random,
         use_of: UseOf = always_writable,
         links: ReadLinks | None = None,
+        next_regions: Sequence[str] = (),
     ) -> None:
         self._order = order
+        self._next_regions = next_regions
         self._local = local
         self.place_wanted = trio.Event()
         """Set once a reader needs an order, and the place of this process is not known."""
@@ -306,7 +308,10 @@ class ReplicaOrder:
         ensemble = [member.instance for member in fragment.ensemble]
         return self._ranking.ranked(
             ensemble,
-            [distance(self._local, member.location) for member in fragment.ensemble],
+            [
+                distance(self._local, member.location, self._next_regions)
+                for member in fragment.ensemble
+            ],
             partial(self._drawn, fragment, slots),
             now_s,
             spared=frozenset(instance for instance in ensemble if self._is_spared(instance)),
@@ -334,4 +339,6 @@ class ReplicaOrder:
         if self._order is ReadOrder.BOOKKEEPER:
             region = None if self._local is None else self._local.region
             return bookkeeper_order(members, ensemble, slots, health, region)
-        return seed_order(members, ensemble, slots, health, self._local, self._rng)
+        return seed_order(
+            members, ensemble, slots, health, self._local, self._rng, self._next_regions
+        )

@@ -133,6 +133,7 @@ class Replicas:
             rng=pool.rng,
             use_of=pool.nodes.use_of,
             links=_PoolLinks(pool),
+            next_regions=placement.next_regions_named,
         )
         means = QuestionMeans(
             pool, order, ObservedRoutes(order), Hedging(hedge), LeftTrials(order)

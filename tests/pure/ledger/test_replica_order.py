@@ -167,3 +167,27 @@ async def test_a_read_only_replica_comes_after_its_equals_only(
 
     assert firsts == {5}
     assert alone[0] == 3, "nearer than every writable one"
+
+
+async def test_the_next_named_region_serves_once_the_own_one_has_failed(
+    autojump_clock: MockClock,
+) -> None:
+    named = sorted({member.location.region for member in FRAGMENT.ensemble} - {"a"})
+    orders = [
+        ReplicaOrder(
+            ReadOrder.SEED,
+            local=Location.within("a"),
+            rng=random.Random(seed),
+            next_regions=tuple(named),
+        )
+        for seed in range(20)
+    ]
+    for order in orders:
+        for member in FRAGMENT.ensemble:
+            if member.location.region == "a":
+                order.note_failed(member.instance)
+
+    firsts = {regions(order.of(FRAGMENT, SLOTS))[0] for order in orders}
+
+    assert len(named) > 1
+    assert firsts == {named[0]}

@@ -99,6 +99,26 @@ def test_the_seeds_order_crosses_a_rack_then_a_region_then_goes_by_closeness() -
     assert {order[5] for order in orders} == {5}
 
 
+def test_regions_that_a_client_ranks_are_asked_in_that_order() -> None:
+    members, ensemble = ring("d1w b1w a1w c1w")
+    orders = {
+        tuple(
+            seed_order(
+                members,
+                ensemble,
+                range(4),
+                NodeHealth(),
+                Location("a", "1"),
+                random.Random(seed),
+                next_regions=("c", "b"),
+            )
+        )
+        for seed in range(40)
+    }
+
+    assert orders == {(2, 3, 1, 0)}
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from("ab"), st.sampled_from("12"), st.sampled_from("wrdn")),
