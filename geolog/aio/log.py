@@ -61,6 +61,7 @@ class Log:
     delete_stream = _in_trio_thread(TrioLog.delete_stream)
     list_streams = _in_trio_thread(TrioLog.list_streams)
     describe_stream = _in_trio_thread(TrioLog.describe_stream)
+    stream_created_us = _in_trio_thread(TrioLog.stream_created_us)
     list_segments = _in_trio_thread(TrioLog.list_segments)
     list_cursors = _in_trio_thread(TrioLog.list_cursors)
     describe_cursor = _in_trio_thread(TrioLog.describe_cursor)

@@ -17,7 +17,7 @@ from geolog.admin.extents import extents_of
 from geolog.admin.mirror_comparison import compare_row
 from geolog.admin.placement.placement_health import LEDGERS_JUDGED_MAX
 from geolog.admin.verification import StreamVerifier, VerifyReport
-from geolog.background import both
+from geolog.background import all_of, both
 from geolog.catalog.descriptions import (
     HealthReport,
     NodeDescription,
@@ -107,6 +107,9 @@ from geolog.protocol.stream_state import (
     parse_target,
 )
 from topology.errors import ClosedError, InvalidArgumentError, SealedError
+
+_SPANS_AT_ONCE_MAX = 16
+"""Partitions whose span is looked for at a time."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -543,8 +546,8 @@ class Log:
         """
         record, names = await self._named(name)
         check_order(start, stop)
-        spans = []
-        for one in names:
+
+        async def span_of(one: PartitionName) -> SequenceSpan:
             scan = await self._nearest_scan(record, one, (start, stop), self._reader)
             if isinstance(start, AtSequence):  # The read reports trimmed records as a gap.
                 check_one_partition(str(record.name), len(names), start)
@@ -553,7 +556,11 @@ class Log:
             else:
                 first = await self._sequence_in(scan, start, len(names))
             end = await self._sequence_in(scan, stop or LATEST, len(names))
-            spans.append(SequenceSpan(str(record.name), one.number, first, end))
+            return SequenceSpan(str(record.name), one.number, first, end)
+
+        spans = await all_of(
+            [partial(span_of, one) for one in names], at_once_max=_SPANS_AT_ONCE_MAX
+        )
         return record.created_us, spans
 
     async def _sequence_at(
@@ -594,6 +601,14 @@ class Log:
     async def describe_stream(self, name: str) -> StreamDescription:
         """Describe a stream: settings, owners and extent. NoSuchStreamError."""
         return await self._view.describe(StreamName.parse(name))
+
+    @_public
+    async def stream_created_us(self, name: str) -> int:
+        """When a stream was created, in microseconds UTC: one read of metadata.
+
+        It tells a stream from another that is created later under its name. NoSuchStreamError.
+        """
+        return (await self._catalog.read(StreamName.parse(name))).created_us
 
     @_public
     async def list_segments(

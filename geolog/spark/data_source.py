@@ -6,56 +6,49 @@ region where it runs; checksums, hedges and fail-over to other regions are as in
 """
 
 import os
+import platform
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import trio
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
 )
+from pyspark.sql.types import StructField, StructType
 
 from geolog import blocking
 from geolog.client.connect import connect
-from geolog.client.log import Log
+from geolog.client.log import Log, LogConfig
 from geolog.client.reading.bounds import AtSequence
 from geolog.client.reading.record import Gap
-from geolog.client.standing import check_region
+from geolog.client.standing import NoSuchRegionError, check_region
+from geolog.ledger.nodes.node_pool import PoolConfig
+from geolog.ledger.nodes.placement_config import PlacementConfig
 from geolog.protocol.read_ranges import SequenceSpan, divide_spans
 from geolog.spark.arrow_columns import BatchJoiner
+from geolog.spark.fields import FIELDS, check_schema
 from geolog.spark.options import SourceOptions, parse_options
 from geolog.spark.pushed_filters import PushedFilters, pushed_filters
-from geolog.spark.surroundings import own_region
+from geolog.spark.surroundings import REGION_FILE, REGION_VARIABLE, own_region
 from geolog.spark.worker_check import Reduced, checked_on_arrival
-from topology.errors import InvalidArgumentError, NoSuchStreamError, TrimmedError
+from topology.errors import (
+    GeologError,
+    InvalidArgumentError,
+    NoSuchStreamError,
+    TrimmedError,
+)
 from topology.nearest import nearest
 
-FIELDS = {
-    "stream": StringType(),
-    "partition": IntegerType(),
-    "segment": LongType(),
-    "entry": LongType(),
-    "slot": IntegerType(),
-    "sequence": LongType(),
-    "transaction_id": LongType(),
-    "timestamp": TimestampType(),
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "headers": MapType(StringType(), BinaryType()),
-    "served_region": StringType(),
-    "hedged": BooleanType(),
-}
 _READABLE = ("writable", "readonly")
+_NO_WRITES = "writes are not available yet: append with geolog.connect, or `geolog append`"
 
 
 class GeologDataSource(DataSource):
@@ -82,29 +75,33 @@ class GeologDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of some or all columns."""
-        check_schema(schema)
+        try:
+            check_schema(schema)
+        except GeologError as error:
+            raise _told(error) from None
         options = self._parsed()
         kind = FilteringReader if options.is_pushing_down else GeologReader
         return kind(options, schema.names)
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's.
+        """Refused: only batches are read."""
+        raise InvalidArgumentError(
+            "streaming reads are not available yet: use spark.read instead of spark.readStream"
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 - Spark's.
+        """Refused: this source only reads."""
+        raise InvalidArgumentError(_NO_WRITES)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802 - Spark's.
+        """Refused: this source only reads."""
+        raise InvalidArgumentError(_NO_WRITES)
+
     def _parsed(self) -> SourceOptions:
-        return parse_options(self.options, now_us=_now_us)
-
-
-def check_schema(schema: StructType) -> None:
-    """InvalidArgumentError unless each column is one of ours, with its type."""
-    for field in schema.fields:
-        ours = FIELDS.get(field.name)
-        if ours is None:
-            raise InvalidArgumentError(
-                f"the schema has a column {field.name!r}: did you mean"
-                f" {nearest(field.name, FIELDS)!r}? (columns: {', '.join(FIELDS)})"
-            )
-        if field.dataType != ours:
-            raise InvalidArgumentError(
-                f"the schema has column {field.name} as {field.dataType.simpleString()}; it is"
-                f" {ours.simpleString()}"
-            )
+        try:
+            return parse_options(self.options, now_us=_now_us)
+        except GeologError as error:
+            raise _told(error) from None
 
 
 class ReadTask(InputPartition):
@@ -131,47 +128,67 @@ class GeologReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Divide the read into tasks."""
-        return trio.run(self._plan)
+        try:
+            return trio.run(self._plan)
+        except GeologError as error:
+            raise _told(error, is_region_found=not self._options.regions) from None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the range of one task."""
+        try:
+            yield from self._read(partition)
+        except GeologError as error:
+            raise _told(error, is_region_found=not self._options.regions) from None
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, ReadTask):
             return  # There are no records, and Spark starts a task all the same.
         span = partition.span
         joiner = BatchJoiner(self._columns, self._pushed.keys)
-        with self._connected(self._region_to_read()) as log:
-            self._check_life(log, partition)
-            with log.open_reader(
-                f"{span.stream}#{span.partition}",
-                start=AtSequence(span.first),
-                stop=AtSequence(span.end),
-            ) as reader:
-                for run in reader.runs():
-                    if isinstance(run, Gap):
-                        self._on_gap(run)
-                    elif run.timestamp_us in self._pushed.timestamp_us:
-                        yield from joiner.add(run)
+        region, next_regions = self._regions_to_read()
+        with self._connected(region, next_regions) as log:
+            try:
+                with log.open_reader(
+                    f"{span.stream}#{span.partition}",
+                    start=AtSequence(span.first),
+                    stop=AtSequence(span.end),
+                ) as reader:
+                    # The reader stays in the life in which it was opened: so not before that.
+                    self._check_life(log, partition)
+                    for run in reader.runs():
+                        if isinstance(run, Gap):
+                            self._on_gap(run)
+                        elif run.timestamp_us in self._pushed.timestamp_us:
+                            yield from joiner.add(run)
+            except InvalidArgumentError:
+                self._check_life(log, partition)  # Another life may be shorter than the range.
+                raise
         yield from joiner.rest()
 
-    def _connected(self, region: str | None) -> blocking.Opening[blocking.Log, Log]:
+    def _connected(
+        self, region: str | None, next_regions: Sequence[str] = ()
+    ) -> blocking.Opening[blocking.Log, Log]:
+        placement = PlacementConfig(next_regions=",".join(next_regions) or None)
         return blocking.connect(
             zookeeper=self._options.zookeeper,
             cluster=self._options.cluster,
             region=region,
             gateway=self._options.gateway,
             hedge=self._options.hedge,
+            config=LogConfig(pool=PoolConfig(placement=placement)),
         )
 
-    def _region_to_read(self) -> str | None:
-        """The region of this machine, or the first of those asked for that has a live node."""
+    def _regions_to_read(self) -> tuple[str | None, list[str]]:
+        """The region to read from, and those after it; None: the nearest to this machine."""
         regions = self._options.regions
         if not regions:
-            return own_region(os.environ)
+            return own_region(os.environ), []
         if len(regions) == 1:
-            return regions[0]
+            return regions[0], []
         with self._connected(regions[0]) as log:
             alive = {node.region for node in log.list_nodes() if node.state in _READABLE}
-        return next((region for region in regions if region in alive), regions[0])
+        best = next((region for region in regions if region in alive), regions[0])
+        return best, [region for region in regions if region != best]
 
     async def _plan(self) -> list[InputPartition]:
         options = self._options
@@ -213,7 +230,7 @@ class GeologReader(DataSourceReader):
 
     def _check_life(self, log: blocking.Log, task: ReadTask) -> None:
         name = task.span.stream
-        if log.describe_stream(name).created_us != task.created_us:
+        if log.stream_created_us(name) != task.created_us:
             raise NoSuchStreamError(
                 f"{name} was deleted and created again while it was read: start the read again"
             )
@@ -234,6 +251,18 @@ class FilteringReader(GeologReader):
         """Take what saves work; Spark tests all filters again."""
         self._pushed = pushed_filters(filters, self._pushed)
         return filters
+
+
+def _told(error: GeologError, *, is_region_found: bool = False) -> GeologError:
+    """The error as Spark is to show it: without the way to it through this code.
+
+    is_region_found: the region is that of this machine, so the error has to say whose it is.
+    """
+    if is_region_found and isinstance(error, NoSuchRegionError):
+        return NoSuchRegionError(
+            f"{error}. Correct {REGION_VARIABLE} or {REGION_FILE} on {platform.node()}"
+        )
+    return error.with_traceback(None)
 
 
 def _now_us() -> int:

@@ -47,6 +47,7 @@ OPTION_NAMES = (
 )
 LATER_NAMES = (
     "maxRecordsPerTrigger",
+    "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "commitCursor",
     "exactlyOnce",
@@ -129,6 +130,11 @@ def _by_name(given: Mapping[str, str]) -> dict[str, str]:
                 " (streaming reads, writes and tokens come later)"
             )
         if name is None:
+            if key.lower().startswith("kafka."):
+                raise InvalidArgumentError(
+                    f"unknown option {key!r}: a cluster of geolog is named by its ZooKeeper,"
+                    " e.g. .option('zookeeper', 'HOST:PORT')"
+                )
             known = [*OPTION_NAMES, *_KAFKA_NAMES]
             raise InvalidArgumentError(
                 f"unknown option {key!r}: did you mean {nearest(key, known)!r}?"
@@ -181,6 +187,8 @@ def _regions(text: str) -> tuple[str, ...]:
             f"region={text!r}: use a region, regions in the order of preference, e.g."
             " 'eu-west,us-east', or 'auto'"
         )
+    if len(set(regions)) != len(regions):
+        raise InvalidArgumentError(f"region={text!r} names a region twice")
     return regions
 
 

@@ -1,8 +1,11 @@
 """Streams that the tests of Spark read."""
 
+import os
+import signal
 from contextlib import AbstractContextManager
 
 from geolog import blocking
+from tests.system.demo_process import DemoProcess
 
 RECORDS = 500
 
@@ -34,3 +37,13 @@ def write(zookeeper: str, stream: str, *, partitions: int = 1, count: int = RECO
             ]
             for one in pending:
                 one.wait()
+
+
+def kill_region(demo: DemoProcess, region: str) -> None:
+    """End all servers of a region as a machine would: its storage nodes and its ZooKeeper."""
+    match demo.ready:
+        case {"regions": dict(regions)}:
+            for pid in demo.pids(regions[region]):
+                os.kill(pid, signal.SIGKILL)
+        case _:
+            raise AssertionError(demo.ready)

@@ -8,7 +8,7 @@ from pyspark.sql.types import StructField, StructType
 
 from geolog.client.reading.record import RecordBatch
 from geolog.spark.arrow_columns import BATCH_ROWS, BatchJoiner, arrow_schema
-from geolog.spark.data_source import FIELDS
+from geolog.spark.fields import FIELDS
 from geolog.wire.batch import open_batch, seal_batch
 
 ROWS = st.tuples(

@@ -1,7 +1,6 @@
 """Batch reads of a real cluster by a real Spark session: rows, regions, gaps and errors."""
 
-import os
-import signal
+import platform
 import zlib
 from collections.abc import Iterable
 
@@ -10,11 +9,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's pages have it.
+from pyspark.sql.types import StructType
 
 import geolog
+from geolog.spark import GeologDataSource
 from tests.spark.busy_stream import BusyStream
-from tests.spark.demo_stream import RECORDS, connected, write
+from tests.spark.demo_stream import RECORDS, connected, kill_region, write
 from tests.system.demo_process import DemoProcess
+from topology.errors import InvalidArgumentError
 
 
 def records_of(zookeeper: str, target: str) -> list[geolog.Record]:
@@ -126,29 +128,27 @@ def test_a_schema_of_few_columns_is_read_alone(source: Source, orders: str) -> N
     assert frame.where("value is null").count() == 0
 
 
-@pytest.mark.parametrize(
-    ("condition", "tasks"),
-    [
-        ("partition = 1 and sequence >= 10 and sequence < 20", 1),
-        ("partition in (0, 1) and sequence = 3", 2),
-        ("key = cast('key 7' as binary)", 2),
-        ("key in (cast('key 7' as binary), cast('key 8' as binary)) or partition = 5", 2),
-        ("key is null and sequence <= 50", 2),
-        ("timestamp >= timestamp'2020-01-01' and sequence > 5", 2),
-        ("timestamp < timestamp'2020-01-01'", 2),
-        ("partition > 1", 1),  # Spark starts a task for nothing, too.
-    ],
-)
-def test_filters_that_are_pushed_down_give_the_same_rows(
-    source: Source, orders: str, condition: str, tasks: int
-) -> None:
-    expected = places_of(rows_of(source.load(orders).where(condition)))
+def test_filters_that_are_pushed_down_give_the_same_rows(source: Source, orders: str) -> None:
+    conditions = {
+        "partition = 1 and sequence >= 10 and sequence < 20": 1,
+        "partition in (0, 1) and sequence = 3": 2,
+        "key = cast('key 7' as binary)": 2,
+        "key in (cast('key 7' as binary), cast('key 8' as binary)) or partition = 5": 2,
+        "key is null and sequence <= 50": 2,
+        "timestamp >= timestamp'2020-01-01' and sequence > 5": 2,
+        "timestamp < timestamp'2020-01-01'": 2,
+        "partition > 1": 1,  # Spark starts a task for nothing, too.
+    }
+    judged = [F.expr(f"coalesce({one}, false)").alias(one) for one in conditions]
+    rows = source.load(orders).select("partition", "sequence", *judged).collect()
 
     source.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        filtered = source.load(orders, pushdown=True).where(condition)
-        assert places_of(rows_of(filtered)) == expected
-        assert filtered.rdd.getNumPartitions() == tasks
+        for condition, tasks in conditions.items():
+            filtered = source.load(orders, pushdown=True).where(condition)
+            expected = sorted(places_of(row for row in rows if row[condition]))
+            assert sorted(places_of(filtered.collect())) == expected, condition
+            assert filtered.rdd.getNumPartitions() == tasks, condition
     finally:
         source.spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
@@ -232,62 +232,89 @@ def test_a_stream_that_is_deleted_after_planning_fails_the_read(
         frame.collect()
 
 
+def test_bad_input_is_told_on_the_driver_without_the_way_through_our_code(
+    source: Source, orders: str
+) -> None:
+    """One for each step of Spark; the others are refused by the same steps."""
+    refusals = {
+        "did you mean 'minPartitions'": source.options(minPartition=3),
+        "column 'valeu': did you mean 'value'": source.options().schema("valeu binary"),
+        "no region 'bb'; did you mean 'b'": source.options(region="a,bb"),
+    }
+
+    for message, reader in refusals.items():
+        with pytest.raises(PySparkException) as caught:
+            reader.load(orders).collect()
+        told = str(caught.value)
+        assert message in told
+        assert told.count("  File ") <= 2, told
+
+
 @pytest.mark.parametrize(
     ("stream", "options", "message"),
     [
         ("shop/order", {}, "no stream 'shop/order': did you mean 'shop/orders'"),
+        ("shop/orders#9", {}, "shop/orders has no partition 9; its partitions are 0 to 1"),
         ("shop/orders", {"region": "bb"}, "no region 'bb'; did you mean 'b'"),
-        ("shop/orders", {"region": "a,bb"}, "no region 'bb'; did you mean 'b'"),
-        ("shop/orders", {"minPartition": 3}, "did you mean 'minPartitions'"),
-        ("shop/orders", {"minPartitions": 0}, "minPartitions='0' must be a whole number"),
         ("shop/orders#0", {"startingPosition": "sequence:9999"}, "9999 is beyond the end"),
         ("shop/orders#0", {"endingPosition": "sequence:9999"}, "9999 is beyond the end"),
-        ("shop/orders", {"startingPosition": "soon"}, "'soon' is not a position"),
-        ("shop/orders", {"keys": "a,,b"}, "keys='a,,b' has an empty key"),
-        ("shop/orders", {"failOnDataLoss": "no"}, "failOnDataLoss='no' must be true or false"),
-        ("shop/orders", {"streams": "shop/a"}, "give one of stream, streams and"),
-        (
-            "shop/orders",
-            {"maxRecordsPerTrigger": 9},
-            "maxRecordsPerTrigger is not available yet",
-        ),
     ],
 )
-def test_bad_input_is_refused_on_the_driver(
-    source: Source, orders: str, stream: str, options: dict[str, object], message: str
+def test_what_the_cluster_does_not_have_is_refused_by_the_plan(
+    zookeeper: str, orders: str, stream: str, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(PySparkException, match=message):
-        source.load(stream, **options).collect()
+    given = {"zookeeper": zookeeper, "cluster": "demo", "stream": stream} | options
+    source = GeologDataSource(given)
+
+    with pytest.raises(geolog.GeologError, match=message):
+        source.reader(source.schema()).partitions()
 
 
-@pytest.mark.parametrize(
-    ("schema", "message"),
-    [
-        ("valeu binary", "column 'valeu': did you mean 'value'"),
-        ("value string", "column value as string; it is binary"),
-    ],
-)
-def test_a_schema_that_does_not_fit_is_refused(
-    source: Source, orders: str, schema: str, message: str
+def test_a_region_that_this_machine_names_wrongly_is_told_with_the_machine(
+    zookeeper: str, orders: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(PySparkException, match=message):
-        source.options().schema(schema).load(orders).collect()
+    monkeypatch.setenv("GEOLOG_REGION", "bb")
+    source = GeologDataSource({"zookeeper": zookeeper, "cluster": "demo", "stream": orders})
+
+    with pytest.raises(geolog.NotFoundError, match="no region 'bb'") as caught:
+        source.reader(source.schema()).partitions()
+
+    assert f"Correct GEOLOG_REGION or /etc/geolog/region on {platform.node()}" in str(
+        caught.value
+    )
+
+
+def test_streams_and_writes_are_refused_with_what_to_use_instead() -> None:
+    source = GeologDataSource({})
+    schema = StructType([])
+
+    with pytest.raises(InvalidArgumentError, match="streaming reads are not available yet"):
+        source.streamReader(schema)
+    for refuse in (source.writer, source.streamWriter):
+        with pytest.raises(InvalidArgumentError, match="writes are not available yet"):
+            refuse(schema, overwrite=False)
 
 
 def test_a_region_that_is_killed_in_the_middle_leaves_every_row_once(
     source: Source, orders: str, demo: DemoProcess
 ) -> None:
-    before = places_of(rows_of(source.load(orders)))
+    with connected(source.zookeeper) as log, log.open_reader(orders) as reader:
+        records = sorted((one.partition, one.sequence, one.value) for one in reader)
     # Spark reads one range after the other as the iterator asks for them.
     rows = source.load(orders, includeServing=True, minPartitions=6).toLocalIterator()
     seen = [next(rows)]
-    match demo.ready:
-        case {"regions": {"b": {"storage": [{"pid": int(pid)}]}}}:
-            os.kill(pid, signal.SIGKILL)
-        case _:
-            raise AssertionError(demo.ready)
+    kill_region(demo, "b")
     seen += rows
 
-    assert sorted(places_of(seen)) == before
+    assert sorted((row["partition"], row["sequence"], row["value"]) for row in seen) == records
     assert seen[0]["served_region"] == "b"
     assert seen[-1]["served_region"] in {"a", "c"}
+
+
+def test_the_next_of_several_regions_serves_while_the_first_is_down(
+    source: Source, orders: str
+) -> None:
+    """The test before this one killed the region."""
+    frame = source.load(orders, includeServing=True, hedge="off", region="b,c,a")
+
+    assert regions_of(frame) == {"c": RECORDS}

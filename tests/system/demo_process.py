@@ -91,9 +91,11 @@ class DemoProcess:
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout)
 
-    def pids(self) -> list[int]:
-        """Return the process ids of all servers and of their children."""
-        own = list(_pids_in(self.ready))
+    def pids(self, part: object = None) -> list[int]:
+        """Return the process ids of all servers, or those in a part of `ready`, and of their
+        children.
+        """
+        own = list(_pids_in(self.ready if part is None else part))
         return own + [child for pid in own for child in children_of(pid)]
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from geolog.spark.arrow_columns import BATCH_BYTES, BATCH_ROWS, arrow_schema
-from geolog.spark.data_source import FIELDS
+from geolog.spark.fields import FIELDS
 
 COLUMNS = ("segment", "entry", "sequence", "value")
 """The columns that the benchmark reads: three numbers, and the value."""

@@ -81,3 +81,20 @@ async def test_positions_that_cannot_be_are_refused(
         await log.create_stream(STREAM, survive="1 node", partitions=2)
         with pytest.raises(geolog.InvalidArgumentError, match=message):
             await log.spans_between(target, start=start, stop=stop)
+
+
+async def test_one_read_of_metadata_tells_the_life_of_a_stream(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client("us-east") as log,
+    ):
+        await log.create_stream(STREAM, survive="1 node", partitions=20)
+
+        created_us, spans = await log.spans_between(STREAM)
+
+        assert [span.partition for span in spans] == list(range(20))
+        assert await log.stream_created_us(STREAM) == created_us
+        with pytest.raises(geolog.NoSuchStreamError):
+            await log.stream_created_us("shop/order")
