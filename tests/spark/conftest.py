@@ -13,6 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from geolog.spark import GeologDataSource, spark_environment
 from tests.spark.demo_stream import write
+from tests.spark.short_java import SHORT_JAVA
 from tests.system.demo_process import DemoProcess, running_demo
 
 SHARING = ("test_batch_read.py", "test_spark_page.py")
@@ -62,7 +63,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     bare = {"PATH": "", "HOME": os.environ.get("HOME", "/")}
     directory = tmp_path_factory.mktemp("java")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in spark_environment(directory, bare).items():
+        for name, value in (spark_environment(directory, bare) | SHORT_JAVA).items():
             patch.setenv(name, value)
         patch.setenv("GEOLOG_REGION", "b")
         session = (
@@ -70,7 +71,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             .config("spark.ui.enabled", "false")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.session.timeZone", "America/New_York")
+            .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
             .getOrCreate()
         )

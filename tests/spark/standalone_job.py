@@ -32,6 +32,7 @@ def main(given: dict[str, str]) -> None:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
         .config("spark.cores.max", "2")
+        .config("spark.task.maxFailures", "1")  # No task is to need another turn.
         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
         .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "60s")
         .config("spark.sql.warehouse.dir", given["directory"])

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 
+from tests.spark.short_java import SHORT_JAVA
 from tests.system.demo_process import COMMAND_S_MAX, GEOLOG, plain_environment
 
 
@@ -15,7 +16,7 @@ def test_spark_is_measured_next_to_its_ceiling_and_to_parquet() -> None:
     done = subprocess.run(
         [*GEOLOG, "bench", "spark", *arguments, "-o", "json"],
         capture_output=True,
-        env=plain_environment() | {"PATH": path},
+        env=plain_environment() | SHORT_JAVA | {"PATH": path},
         timeout=COMMAND_S_MAX,
         check=False,
     )

@@ -19,7 +19,8 @@ import pyspark
 import pytest
 
 from geolog.spark import spark_environment
-from tests.spark.demo_stream import connected
+from tests.spark.demo_stream import connected, kill_region
+from tests.spark.short_java import SHORT_JAVA
 from tests.static.checkout import ROOT
 from tests.system.demo_process import DemoProcess, running_demo, wait_until
 
@@ -44,7 +45,7 @@ exec {python} -S "$@"
 def spark_process(log: Path, *argv: str, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server of Spark in a process group of its own: a worker has executors."""
     environment = os.environ | spark_environment(log.parent / "java", {"PATH": ""}) | variables
-    environment |= {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment |= {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"} | SHORT_JAVA
     with (
         log.open("wb") as out,
         subprocess.Popen(
@@ -226,11 +227,7 @@ def test_workers_read_from_their_own_regions_survive_a_loss_and_need_geolog(
         assert own >= 0.95 * by.total(), by
 
         wait_until(lambda: any(cluster.directory.glob("began-*")))
-        match cluster.demo.ready:
-            case {"regions": {"b": {"storage": [{"pid": int(pid)}]}}}:
-                os.kill(pid, signal.SIGKILL)
-            case _:
-                raise AssertionError(cluster.demo.ready)
+        kill_region(cluster.demo, "b")
         (cluster.directory / "go").touch()
         rows = cluster.rows("cut", job)
         [bare] = cluster.rows("bare", job)
