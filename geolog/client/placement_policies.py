@@ -2,13 +2,15 @@
 
 A policy is given to `connect`, or an installed package offers it under a name: an entry point
 of the group `geolog.placement` that names a policy, or a class or function without parameters
-that makes one. An entry point is imported when a stream of its name is first placed.
+that makes one. An entry point is imported when a stream of its name is first placed. A process
+looks for them once: it reads a file of every package that is installed.
 
 Rules: PROTOCOL P15.
 """
 
+import sys
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from importlib.metadata import EntryPoint, entry_points
 
 from topology.errors import InvalidArgumentError
@@ -21,7 +23,7 @@ _NEEDED = "`name`, `fill` and `adherence`"
 def own_policies(given: Sequence[OwnPlacement] = ()) -> OwnPolicies:
     """The given policies, and those that installed packages offer. InvalidArgumentError."""
     makers: dict[str, Callable[[], OwnPlacement]] = {
-        point.name: cache(partial(_loaded, point)) for point in entry_points(group=GROUP)
+        point.name: cache(partial(_loaded, point)) for point in _offered(tuple(sys.path))
     }
     named: dict[str, OwnPlacement] = {}
     for policy in given:
@@ -41,6 +43,11 @@ def own_policies(given: Sequence[OwnPlacement] = ()) -> OwnPolicies:
 
 
 _OURS = frozenset(kind.value for kind in OURS)
+
+
+@lru_cache(maxsize=8)
+def _offered(path: tuple[str, ...]) -> tuple[EntryPoint, ...]:  # noqa: ARG001 - the cache's key.
+    return tuple(entry_points(group=GROUP))
 
 
 def _same(policy: OwnPlacement) -> OwnPlacement:

@@ -1,6 +1,7 @@
 """Placement policies that are given, or offered by another package."""
 
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -80,6 +81,14 @@ def test_policies_of_installed_packages_are_known_and_made_once() -> None:
     assert known.find("thrifty") is known.find("thrifty")
     assert known.find("ready").name == "ready"
     assert "rack_aware" not in known.makers, "ours cannot be replaced"
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_process_looks_for_installed_policies_once(tmp_path: Path) -> None:
+    own_policies()
+    shutil.rmtree(tmp_path / "offered_placement-1.0.dist-info")
+
+    assert "thrifty" in own_policies().makers
 
 
 @pytest.mark.usefixtures("installed")
