@@ -4,8 +4,14 @@ import json
 import os
 import subprocess
 
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkRuntimeError
+
+from sim.processes.bench.spark import failures_named
 from tests.spark.short_java import SHORT_JAVA
 from tests.system.demo_process import COMMAND_S_MAX, GEOLOG, plain_environment
+from topology.errors import UnavailableError
 
 
 def test_spark_is_measured_next_to_its_ceiling_and_to_parquet() -> None:
@@ -32,17 +38,32 @@ def test_spark_is_measured_next_to_its_ceiling_and_to_parquet() -> None:
     assert min(few, many) > 0  # The rest is noise in a run this small.
 
 
-def test_spark_that_cannot_start_is_named_with_what_it_needs() -> None:
-    """Its start is a script for bash, which this PATH does not have."""
+def test_a_machine_without_bash_is_refused_before_anything_starts() -> None:
     done = subprocess.run(
-        [*GEOLOG, "bench", "spark", "--record-size", "1KiB", "--size", "1MiB", "--tasks", "1"],
+        [*GEOLOG, "bench", "spark"],
         capture_output=True,
-        env=plain_environment(),
+        env=plain_environment(),  # Its PATH has nothing but Python.
         timeout=COMMAND_S_MAX,
         check=False,
     )
 
     assert done.returncode == 5
-    said = done.stderr.decode().splitlines()[-1]
-    assert "Java process did not start" in said
-    assert "needs bash on PATH" in said
+    [said] = done.stderr.decode().splitlines()
+    assert "Spark is started by a script, which needs bash on PATH" in said
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        PySparkRuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited.\nMore"),
+        ConnectionRefusedError("no Java there"),
+        Py4JNetworkError("Answer from Java side is empty"),
+    ],
+)
+def test_a_java_that_does_not_start_or_ends_is_told_in_one_line(failure: Exception) -> None:
+    with pytest.raises(UnavailableError) as caught, failures_named():
+        raise failure
+
+    [said] = str(caught.value).splitlines()
+    assert "Java process did not start, or ended" in said
+    assert str(failure).splitlines()[0] in said

@@ -2,6 +2,7 @@
 
 import importlib.util
 import random
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from geolog.cli.terminal.output import show
 from geolog.settings.quantities import format_bytes, parse_bytes
 from geolog.wire.limits import RECORD_BYTES_MAX
 from sim.processes.bench.figures import Figure
+from topology.errors import UnavailableError
 
 _COLUMNS = ("name", "value", "unit", "floor", "ratio", "goal")
 _COPIES = 3
@@ -102,6 +104,8 @@ def spark(
         raise click.UsageError(
             "bench spark needs PySpark, which is not installed: pip install 'geolog[spark]'"
         )
+    if shutil.which("bash") is None:
+        raise UnavailableError("Spark is started by a script, which needs bash on PATH")
     invocation = this_invocation()
     measure = partial(
         _measure,

@@ -77,7 +77,7 @@ async def measure_spark(
     tell("starting Spark")
     figures: list[Figure] = []
     directory = site.directory / "spark"
-    with _failures_named(), _session(directory) as spark:
+    with failures_named(), _session(directory) as spark:
         for stream, record_bytes in zip(site.streams, load.record_sizes, strict=True):
             rows = max(_GROWTH, load.size_bytes // record_bytes)
             tell(f"writing {rows:,} records of {record_bytes:,} bytes")
@@ -99,18 +99,14 @@ async def measure_spark(
 
 
 @contextmanager
-def _failures_named() -> Iterator[None]:
+def failures_named() -> Iterator[None]:
     """Name the failures of Spark: its Java may not start, or may end. UnavailableError."""
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise UnavailableError(
             f"Spark's Java process did not start, or ended: {_first_line(error)}. See its own"
-            " output above; it is started by a script, which needs bash on PATH"
-        ) from error
-    except FileNotFoundError as error:
-        raise UnavailableError(
-            f"Spark cannot start: {error}. It starts by a script, which needs bash on PATH"
+            " output above"
         ) from error
 
 
