@@ -62,9 +62,8 @@ class BridgeConfig:
     feed: FeedConfig = attrs.field(factory=FeedConfig)
     """Of the buffers of relayed streams at home."""
 
-    window_bytes: int = 16 << 20
-    """Bytes that a home may send before they are durable here. It should be at least
-    bandwidth x round trip; a larger one costs memory while a mirror is slow."""
+    window_bytes: int = 64 << 20
+    """Most bytes that a home may send before they are durable here."""
 
     redial_s: float = 0.5
     """Pause before a bridge that ended is dialled again."""

@@ -1,10 +1,10 @@
 """All channels to one target: which of them sends next, and how much may be unanswered.
 
 Theory of operation. The target tells a window, the bytes that it takes before they are durable.
-It is shared by all channels of the link: as much as the link holds is in flight, and never more
-than the target asked for. Live channels go first, so that a long replay of one stream does not
-delay what is new in another; within each kind they take turns, one entry each. A cap on the
-bandwidth is a bucket of bytes that fills with time.
+It is shared by all channels of the link: as much as the link holds is in flight (`LinkWindow`),
+and never more than the target asked for. Live channels go first, so that a long replay of one
+stream does not delay what is new in another; within each kind they take turns, one entry each.
+A cap on the bandwidth is a bucket of bytes that fills with time.
 
 A link on which the target owes an answer, and that made no progress for a while, is stuck: it
 is closed and dialled again. A connection may look alive and deliver nothing.
@@ -19,6 +19,7 @@ import attrs
 from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.watermark import Watermark
 from relay.protocol.bridge_messages import SendEntry
+from relay.protocol.link_window import LinkWindow
 from relay.protocol.outgoing import ChannelState, OutgoingChannel, OutgoingEffect
 
 
@@ -57,7 +58,7 @@ class OutgoingLink:
     """The channels of one link, by number."""
 
     def __init__(self, window_bytes: int, bounds: LinkBounds, *, now_s: float) -> None:
-        self._window_bytes = window_bytes
+        self._window = LinkWindow(window_bytes)
         self._bounds = bounds
         cap = bounds.bytes_per_s_max
         self._bucket = None if cap is None else _Bucket(cap, now_s)
@@ -75,7 +76,7 @@ class OutgoingLink:
     def __repr__(self) -> str:
         return (
             f"OutgoingLink({len(self._channels)} channels, {self._unanswered_bytes} of"
-            f" {self._window_bytes} bytes unanswered)"
+            f" {self._window.bytes} bytes unanswered)"
         )
 
     @property
@@ -85,8 +86,8 @@ class OutgoingLink:
 
     @property
     def window_bytes(self) -> int:
-        """How many they may be."""
-        return self._window_bytes
+        """How many they may be now."""
+        return self._window.bytes
 
     def channel(self, number: int) -> OutgoingChannel | None:
         """The channel of this number, if it is open."""
@@ -108,7 +109,7 @@ class OutgoingLink:
 
     def on_window(self, window_bytes: int) -> None:
         """The target takes this much from here on."""
-        self._window_bytes = window_bytes
+        self._window.limit(window_bytes)
 
     def on_told(
         self,
@@ -133,8 +134,10 @@ class OutgoingLink:
         """The target has a channel's entries up to here durably."""
         channel = self._channels[number]
         effects = channel.on_durable(watermark)
-        if channel.unanswered_bytes != self._owed_bytes[number]:
+        durable_bytes = self._owed_bytes[number] - channel.unanswered_bytes
+        if durable_bytes:
             self._progress_s = now_s
+            self._window.on_durable(durable_bytes, now_s)
         self._count(number)
         return effects
 
@@ -172,12 +175,18 @@ class OutgoingLink:
                 self._bucket.take(entry.length_bytes)
             self.on_ready(number)
             return SendEntry(number, entry), effects
+        if not self._ready:
+            self._window.on_idle()
         return None
 
     def _has_room(self, now_s: float) -> bool:
-        if self._unanswered_bytes >= self._window_bytes:
+        if self._unanswered_bytes >= self._window.bytes:
+            self._window.on_full(now_s)
             return False
-        return self.wait_s(now_s=now_s) <= 0
+        if self.wait_s(now_s=now_s) > 0:
+            self._window.on_idle()
+            return False
+        return True
 
     def wait_s(self, *, now_s: float) -> float:
         """How long the cap forbids sending; at most 0 for not at all."""

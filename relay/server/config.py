@@ -37,9 +37,10 @@ class RelayConfig:
     relay_id: str | None = None
     """Name of the relay in the cluster. If unset, the advertised address."""
 
-    window_bytes: int = 16 << 20
-    """Bytes that a home may send to this region before they are durable here. It should be at
-    least bandwidth x round trip; a larger one costs memory while a mirror is slow."""
+    window_bytes: int = 64 << 20
+    """Most bytes that each home may send to this region before they are durable here. A home
+    uses as many as fill the link, bandwidth x round trip; a slow mirror may keep all of them in
+    memory."""
 
     link_bandwidth_bytes_per_s: int = 0
     """Most bytes per second to each target region, live records first. 0 sets no limit."""
