@@ -339,17 +339,17 @@ class HomeBridge:
     # Reading the log for a target that is further behind than the buffer.
 
     async def _fetch(
-        self, channel: _HomeChannel, scope: trio.CancelScope, behind: FetchAfter
+        self, channel: _HomeChannel, scope: trio.CancelScope, fetch: FetchAfter
     ) -> None:
         with scope:
             try:
                 scan = self._feeds.log.scan_of(channel.feed.record, channel.name)
                 async with open_home_log(
-                    scan, behind.position, first_sequence=behind.first_sequence
+                    scan, fetch.position, first_sequence=fetch.first_sequence
                 ) as log:
                     while entries := await log.next_entries():
                         self.fetched_count += len(entries)
-                        self._perform(channel, channel.core.on_fetched(entries))
+                        self._perform(channel, channel.core.on_fetched(fetch, entries))
                         self._link.on_ready(channel.number)
                         self._awake.set()
                         while channel.core.fetched_bytes > _AHEAD_BYTES:
@@ -357,7 +357,7 @@ class HomeBridge:
                             await channel.has_room.wait()
             except GeologError as error:
                 if channel.number in self._channels:
-                    self._perform(channel, channel.core.on_gone(str(error)))
+                    self._perform(channel, channel.core.on_gone(fetch, str(error)))
 
     def _perform(self, channel: _HomeChannel, effects: list[OutgoingEffect]) -> None:
         for effect in effects:

@@ -3,10 +3,14 @@
 Theory of operation. A channel first asks for the mirror's watermark; until that is told it
 sends nothing. Its position is the last entry sent, at first the watermark. The entry to send
 next is the one behind the position: from the buffer if that covers the position, else from the
-log, which is read until it meets the buffer. So a new coordinator replays from its buffer what
-it can, takes the rest from the log, and then is live; it never guesses. Nothing is sent twice
-on a channel, and nothing is skipped: if the entry behind the position cannot be supplied, the
+log, which is read until it is well inside the buffer: at its edge, the next entry that comes
+would push the channel out again. So a new coordinator replays from its buffer what it can,
+takes the rest from the log, and then is live; it never guesses. Nothing is sent twice on a
+channel, and nothing is skipped: if the entry behind the position cannot be supplied, the
 channel stops, with an alarm (law 20).
+
+What a read of the log still brings after it was told to stop is not taken: another read may be
+under way by then, from another place.
 
 Entries that were sent wait until the target tells that they are durable. A target that tells of
 an entry that it was not sent is broken: the channel stops, too (law 19).
@@ -30,7 +34,7 @@ from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.standby_buffer import StandbyBuffer
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class FetchAfter:
     """Read the log behind this position, and give what is found to `on_fetched`."""
 
@@ -95,7 +99,7 @@ class OutgoingChannel:
         self._first_sequence = FIRST_SEQUENCE
         self._fetched: deque[RelayedEntry] = deque()
         self._fetched_bytes = 0
-        self._is_fetching = False
+        self._fetch: FetchAfter | None = None
         self._unanswered: deque[_Unanswered] = deque()
         self._why_stopped: StopChannel | None = None
         self.unanswered_bytes = 0
@@ -165,26 +169,31 @@ class OutgoingChannel:
         """The buffer has changed."""
         return self._supply()
 
-    def on_fetched(self, entries: list[RelayedEntry]) -> list[OutgoingEffect]:
-        """Take entries read from the log, in order."""
-        if self._is_fetching:
-            self._fetched.extend(entries)
-            self._fetched_bytes += sum(entry.length_bytes for entry in entries)
+    def on_fetched(
+        self, fetch: FetchAfter, entries: list[RelayedEntry]
+    ) -> list[OutgoingEffect]:
+        """Take entries that this read of the log has brought, in order."""
+        if fetch is not self._fetch:
+            return []
+        self._fetched.extend(entries)
+        self._fetched_bytes += sum(entry.length_bytes for entry in entries)
         return self._supply()
 
-    def on_gone(self, reason: str) -> list[OutgoingEffect]:
-        """The log cannot supply the entry behind the position."""
-        if not self._is_fetching:
+    def on_gone(self, fetch: FetchAfter, reason: str) -> list[OutgoingEffect]:
+        """This read of the log cannot supply the entry behind what it has brought."""
+        if fetch is not self._fetch:
             return []
+        if not self._fetched and self._is_covered:
+            return self._go_on_from_buffer()
         return self._stop(_GONE, reason)
 
     def next_entry(self) -> RelayedEntry | None:
         """The entry to send next, if there is one now."""
         if self._state not in (ChannelState.REPLAYING, ChannelState.LIVE):
             return None
-        if self._fetched:
-            return self._fetched[0]
-        return None if self._begins_later else self._buffer.after(self._position)
+        if self._fetch is not None:
+            return self._fetched[0] if self._fetched else None
+        return self._buffer.after(self._position)
 
     def on_sent(self, entry: RelayedEntry) -> list[OutgoingEffect]:
         """The entry that `next_entry` gave was sent."""
@@ -232,14 +241,25 @@ class OutgoingChannel:
         """Say where the next entries come from, if that has changed."""
         if self._state not in (ChannelState.REPLAYING, ChannelState.LIVE):
             return []
-        if not self._begins_later and self._buffer.covers(self._position):
+        is_at_edge = self._fetch is not None and self._is_at_edge
+        if self._is_covered and not is_at_edge:
             return self._go_on_from_buffer()
         self._state = ChannelState.REPLAYING
-        if self._is_fetching:
+        if self._fetch is not None:
             return []
-        self._is_fetching = True
         first = self._first_sequence if self._begins_later else FIRST_SEQUENCE
-        return [FetchAfter(self._position, first)]
+        self._fetch = FetchAfter(self._position, first)
+        return [self._fetch]
+
+    @property
+    def _is_covered(self) -> bool:
+        """Whether the buffer has everything behind the position."""
+        return not self._begins_later and self._buffer.covers(self._position)
+
+    @property
+    def _is_at_edge(self) -> bool:
+        """Whether the position is in the older half of the buffer, by bytes."""
+        return 2 * self._buffer.bytes_behind(self._position) > self._buffer.bytes_count
 
     @property
     def _begins_later(self) -> bool:
@@ -251,21 +271,21 @@ class OutgoingChannel:
         self._fetched_bytes = 0
         if self._buffer.after(self._position) is None:
             self._state = ChannelState.LIVE
-        if not self._is_fetching:
+        if self._fetch is None:
             return []
-        self._is_fetching = False
+        self._fetch = None
         return [StopFetching()]
 
     def _stop(self, code: int, error: str) -> list[OutgoingEffect]:
         stop = StopChannel(code, error)
         self._why_stopped = stop
-        effects: list[OutgoingEffect] = [StopFetching()] if self._is_fetching else []
+        effects: list[OutgoingEffect] = [] if self._fetch is None else [StopFetching()]
         self._leave()
         return [*effects, stop]
 
     def _leave(self) -> None:
         self._state = ChannelState.STOPPED
-        self._is_fetching = False
+        self._fetch = None
         self._fetched.clear()
         self._fetched_bytes = 0
         self._unanswered.clear()

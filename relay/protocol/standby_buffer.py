@@ -64,6 +64,8 @@ class BufferCoverage:
 class _Kept:
     entry: RelayedEntry
     since_s: float
+    end_bytes: int
+    """Bytes of all entries that the buffer has had, up to this one."""
     next: "_Kept | None" = attrs.field(default=None, repr=False)
 
 
@@ -88,6 +90,7 @@ class StandbyBuffer:
         self._kept: deque[_Kept] = deque()
         self._by_place: dict[_Place, _Kept] = {}
         self._bytes_count = 0
+        self._end_bytes = 0  # Bytes of all entries that it has had.
         self.repeated_count = 0
 
     def __repr__(self) -> str:
@@ -140,7 +143,8 @@ class StandbyBuffer:
             return self._compared(entry)
         if entry.previous != end:
             return Taken.MISSING_BEFORE
-        kept = _Kept(entry, now_s)
+        self._end_bytes += entry.length_bytes
+        kept = _Kept(entry, now_s, self._end_bytes)
         if self._kept:
             self._kept[-1].next = kept
         self._kept.append(kept)
@@ -198,6 +202,11 @@ class StandbyBuffer:
         return self._has_begun and (
             position == self._begin or self._kept_at(position) is not None
         )
+
+    def bytes_behind(self, position: Watermark | None) -> int:
+        """Bytes of the entries behind this position; of all if it does not cover it."""
+        kept = self._kept_at(position)
+        return self._bytes_count if kept is None else self._end_bytes - kept.end_bytes
 
     def after(self, position: Watermark | None) -> RelayedEntry | None:
         """The entry behind this position; None at the end, or if it is not covered."""

@@ -8,6 +8,7 @@ from relay.protocol.outgoing import (
     ChannelState,
     FetchAfter,
     OutgoingChannel,
+    OutgoingEffect,
     StopChannel,
     StopFetching,
 )
@@ -33,6 +34,13 @@ def sent_by(channel: OutgoingChannel) -> list[RelayedEntry]:
     return found
 
 
+def fetch_of(effects: list[OutgoingEffect]) -> FetchAfter:
+    """The read of the log that these effects ask for, and nothing else."""
+    (fetch,) = effects
+    assert isinstance(fetch, FetchAfter)
+    return fetch
+
+
 def test_nothing_is_sent_before_the_watermark_is_told() -> None:
     channel = OutgoingChannel(buffer_with(home_log("11")))
 
@@ -54,15 +62,64 @@ def test_what_the_buffer_lacks_is_read_from_the_log_until_they_meet() -> None:
     log = home_log("11111")
     channel = OutgoingChannel(buffer_with(log, after=3))
 
-    assert channel.on_told(None) == [FetchAfter(None)]
-    channel.on_fetched(log.entries[:2])
+    fetch = fetch_of(channel.on_told(None))
+    assert (fetch.position, fetch.first_sequence) == (None, 0)
+    channel.on_fetched(fetch, log.entries[:2])
     assert sent_by(channel) == log.entries[:2]
-    channel.on_fetched(log.entries[2:4])
-    entry = channel.next_entry()
-    assert entry is log.entries[2]
-    assert channel.on_sent(entry) == [StopFetching()]
-    assert sent_by(channel) == log.entries[3:]
+    channel.on_fetched(fetch, log.entries[2:5])
+    assert channel.next_entry() is log.entries[2]
+    assert channel.on_sent(log.entries[2]) == []
+    assert channel.next_entry() is log.entries[3]
+    assert channel.on_sent(log.entries[3]) == [StopFetching()]
+    assert sent_by(channel) == log.entries[4:]
     assert channel.state is ChannelState.LIVE
+
+
+def test_a_channel_at_the_edge_of_the_buffer_goes_on_with_the_log() -> None:
+    log = home_log("111111")
+    buffer = buffer_with(log, after=2)
+    channel = OutgoingChannel(buffer)
+    fetch = fetch_of(channel.on_told(None))
+
+    effects = channel.on_fetched(fetch, log.entries[:4])
+    for entry in log.entries[:3]:
+        assert channel.next_entry() is entry
+        effects += channel.on_sent(entry)
+
+    assert effects == []
+    assert buffer.covers(channel.position)
+    assert channel.on_sent(log.entries[3]) == [StopFetching()]
+
+
+def test_what_a_stopped_read_of_the_log_still_brings_is_not_taken() -> None:
+    log = home_log("11111")
+    buffer = buffer_with(log, after=1)
+    channel = OutgoingChannel(buffer)
+    first = fetch_of(channel.on_told(None))
+    channel.on_fetched(first, log.entries[:3])
+    assert sent_by(channel) == log.entries
+    (late,) = home_log("111111").entries[5:]
+    buffer.push(late, now_s=0)
+    buffer.trim(late.watermark)
+    second = fetch_of(channel.on_buffered())
+
+    assert channel.on_fetched(first, log.entries[3:]) == []
+    assert channel.on_gone(first, "trimmed") == []
+    assert channel.next_entry() is None
+    channel.on_fetched(second, [late])
+    assert sent_by(channel) == [late]
+
+
+def test_a_log_that_is_gone_does_not_matter_if_the_buffer_has_the_rest() -> None:
+    log = home_log("1111")
+    channel = OutgoingChannel(buffer_with(log, after=1))
+    fetch = fetch_of(channel.on_told(None))
+    channel.on_fetched(fetch, log.entries[:1])
+    sent = [channel.next_entry()]
+    channel.on_sent(log.entries[0])
+
+    assert channel.on_gone(fetch, "trimmed") == [StopFetching()]
+    assert sent + sent_by(channel) == log.entries
 
 
 def test_a_live_channel_that_falls_out_of_the_buffer_reads_the_log_again() -> None:
@@ -73,16 +130,16 @@ def test_a_live_channel_that_falls_out_of_the_buffer_reads_the_log_again() -> No
 
     buffer.trim(log.entries[1].watermark)
 
-    assert channel.on_buffered() == [FetchAfter(log.entries[0].watermark)]
+    assert fetch_of(channel.on_buffered()).position == log.entries[0].watermark
     assert channel.state is ChannelState.REPLAYING
 
 
 def test_a_channel_whose_log_is_gone_stops_and_skips_nothing() -> None:
     log = home_log("111")
     channel = OutgoingChannel(buffer_with(log, after=2))
-    channel.on_told(None)
+    fetch = fetch_of(channel.on_told(None))
 
-    assert channel.on_gone("trimmed") == [StopFetching(), StopChannel(410, "trimmed")]
+    assert channel.on_gone(fetch, "trimmed") == [StopFetching(), StopChannel(410, "trimmed")]
     assert channel.next_entry() is None
     assert channel.on_buffered() == []
 
@@ -223,9 +280,10 @@ def test_an_empty_mirror_that_is_to_begin_later_is_sent_nothing_of_what_is_befor
     channel = OutgoingChannel(buffer_with(log))
     late = [attrs.evolve(log.entries[2], previous=None), log.entries[3]]
 
-    assert channel.on_told(None, first_sequence=Sequence(2)) == [FetchAfter(None, Sequence(2))]
+    fetch = fetch_of(channel.on_told(None, first_sequence=Sequence(2)))
+    assert (fetch.position, fetch.first_sequence) == (None, 2)
     assert channel.next_entry() is None
-    channel.on_fetched(late[:1])
+    channel.on_fetched(fetch, late[:1])
     assert channel.next_entry() is late[0]
     assert channel.on_sent(late[0]) == [StopFetching()]
     assert sent_by(channel) == late[1:]

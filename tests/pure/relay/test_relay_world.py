@@ -55,6 +55,15 @@ class NaiveMirror:
 
 
 @attrs.define
+class Reading:
+    """A read of the home's log."""
+
+    fetch: FetchAfter
+    at: int
+    """Index in the home's log of the entry to read next."""
+
+
+@attrs.define
 class Target:
     """A target's region: its mirror, and the bridge while there is one."""
 
@@ -63,11 +72,14 @@ class Target:
     outgoing: OutgoingLink | None = None
     to_target: deque[bytes] = attrs.field(factory=deque)
     to_home: deque[bytes] = attrs.field(factory=deque)
-    fetching_at: int | None = None
-    """Index in the home's log of the entry to read next, while the home reads for it."""
+    reading: Reading | None = None
+    """The read of the home's log for this target."""
+    stopped: list[Reading] = attrs.field(factory=list)
+    """Reads that were told to stop, and may still bring what was on its way."""
 
     def break_bridge(self) -> None:
-        self.incoming = self.outgoing = self.fetching_at = None
+        self.incoming = self.outgoing = self.reading = None
+        self.stopped.clear()
         self.to_target.clear()
         self.to_home.clear()
 
@@ -160,14 +172,22 @@ class World:
 
     def fetch(self, number: int) -> None:
         target = self.target(number)
-        if target.fetching_at is not None and target.outgoing is not None:
-            channel = target.outgoing.channel(1)
-            assert channel is not None
-            at = target.fetching_at
-            found = self.log.entries[at : at + 2]
-            target.fetching_at = at + len(found)
-            self.perform(target, channel.on_fetched(found))
-            target.outgoing.on_ready(1)
+        if target.reading is not None:
+            self.bring(target, target.reading)
+
+    def fetch_late(self, number: int) -> None:
+        target = self.target(number)
+        if target.stopped:
+            self.bring(target, target.stopped.pop())
+
+    def bring(self, target: Target, reading: Reading) -> None:
+        assert target.outgoing is not None
+        channel = target.outgoing.channel(1)
+        assert channel is not None
+        found = self.log.entries[reading.at : reading.at + 2]
+        reading.at += len(found)
+        self.perform(target, channel.on_fetched(reading.fetch, found))
+        target.outgoing.on_ready(1)
 
     def trim(self, number: int) -> None:
         """Drop what all targets have told to be durable."""
@@ -196,9 +216,11 @@ class World:
             match effect:
                 case FetchAfter(position):
                     marks = [None, *self.log.watermarks()]
-                    target.fetching_at = marks.index(position)
+                    target.reading = Reading(effect, marks.index(position))
                 case StopFetching():
-                    target.fetching_at = None
+                    assert target.reading is not None
+                    target.stopped.append(target.reading)
+                    target.reading = None
                 case StopChannel():
                     raise AssertionError(effect)
 
@@ -264,7 +286,8 @@ ACTS = {
     "append": World.append, "read": World.read_tail, "crash": World.crash,
     "break": World.break_bridge, "crash target": World.crash_target, "dial": World.dial,
     "send": World.send, "to target": World.arrive_at_target, "to home": World.arrive_at_home,
-    "durable": World.make_durable, "fetch": World.fetch, "trim": World.trim,
+    "durable": World.make_durable, "fetch": World.fetch, "fetch late": World.fetch_late,
+    "trim": World.trim,
 }  # fmt: skip
 USUAL = ["append", "send", "send", "to target", "to home", "durable", "fetch", "dial", "read"]
 
