@@ -6,7 +6,7 @@ live would wait behind a replay. So the window begins small, and doubles while t
 are measured in which the window, and nothing else, held the sender back. A round is the time in
 which a whole window becomes durable. If none of `ROUNDS_MAX` rounds is `GROW_MIN` times as fast
 as one with half the window, the link is full. The window is halved again if none was `KEEP_MIN`
-times as fast; and a larger one is tried anew after `RETRY_S`, because links change.
+times as fast; and a larger one is tried again after `RETRY_S`, because links change.
 
 The first round after a change is not measured: half of it went out under the old window.
 

@@ -9,8 +9,8 @@ takes the rest from the log, and then is live; it never guesses. Nothing is sent
 channel, and nothing is skipped: if the entry behind the position cannot be supplied, the
 channel stops, with an alarm (law 20).
 
-What a read of the log still brings after it was told to stop is not taken: another read may be
-under way by then, from another place.
+Entries that a read of the log brings after it was told to stop are not taken: another read may
+be under way by then, from another place.
 
 Entries that were sent wait until the target tells that they are durable. A target that tells of
 an entry that it was not sent is broken: the channel stops, too (law 19).

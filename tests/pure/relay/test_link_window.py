@@ -22,7 +22,7 @@ class Link:
 
 @attrs.frozen
 class Sent:
-    """What came of a load."""
+    """The outcome of a load."""
 
     bytes_per_s: float
     window: LinkWindow

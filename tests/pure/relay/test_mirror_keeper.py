@@ -193,7 +193,7 @@ class _Buggy:
 @pytest.mark.parametrize(
     ("errors", "why", "bugs_count"),
     [
-        # Which of two tasks fails first is the scheduler's choice.
+        # Either of two tasks may fail first: the scheduler decides.
         (
             (NoSuchStreamError("gone"), FencedError("taken")),
             (NoSuchStreamError, FencedError),
