@@ -84,6 +84,16 @@ def test_a_link_between_regions_is_measured_next_to_its_bandwidth(tmp_path: Path
     assert plot.read_text().count("bench/sender-") == 2
 
 
+def test_a_backlog_goes_within_its_cap_and_does_not_hold_up_what_is_live() -> None:
+    figures = figures_of("relay", "--backlog", "8MiB", "--cap", "4MB/s", "--rtt", "20ms")
+
+    rate = figures["rate of the backlog"]
+    assert rate["floor"] == 4
+    assert 0 < rate["value"] < 4.4
+    assert figures["time until it was gone"]["value"] > 1.5
+    assert figures["lag of the live stream beside it, p99"]["floor"] == 10
+
+
 def test_reads_cold_and_warm_are_compared_with_bare_reads_of_the_same_bytes() -> None:
     figures = figures_of("read", "--size", "20MiB", "--readers", "2")
 
@@ -163,6 +173,8 @@ def test_many_ledgers_are_appended_to_at_once() -> None:
         (("read", "--readers", "0"), "--readers"),
         (("tail", "--rate", "0"), "--rate"),
         (("tail", "--readers", "1001"), "--readers"),
+        (("relay", "--backlog", "1KiB"), "--backlog 1KiB is too small"),
+        (("relay", "--backlog", "1GiB", "--plot", "x.svg"), "leave out --backlog"),
         (("hedge", "--rate", "1001"), "--rate"),
         (("hedge", "--only", "cut"), "stalls"),
         (("hedge", "--zookeeper", "127.0.0.1:1"), "needs a cluster of its own"),

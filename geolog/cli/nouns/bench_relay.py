@@ -16,11 +16,13 @@ from geolog.settings.quantities import (
 )
 from sim.processes.bench.figures import Figure
 from sim.processes.bench.relay import RelayLoad, measure_relay
+from sim.processes.bench.relay_backlog import BacklogLoad, measure_backlog
 from sim.processes.bench.relay_failover import Failover, FailoverLoad, measure_failovers
 from sim.processes.drills.timeline import Timeline
 
 _COLUMNS = ("name", "value", "unit", "floor", "ratio", "goal")
 _RECORD_BYTES_MIN, _RECORD_BYTES_MAX = 64, 1 << 20
+_BACKLOG_BYTES_MIN = 1 << 20
 
 
 @click.command(
@@ -73,6 +75,21 @@ _RECORD_BYTES_MIN, _RECORD_BYTES_MAX = 64, 1 << 20
     " two senders; 0 leaves that out.",
 )
 @click.option(
+    "--backlog",
+    type=parse_bytes,
+    metavar="SIZE",
+    help="Instead, let a target catch up with SIZE of one stream while another is live, e.g."
+    " 1GiB.",
+)
+@click.option(
+    "--cap",
+    type=parse_bytes_per_second,
+    default="20MB/s",
+    show_default=True,
+    metavar="RATE",
+    help="Most that relays send with --backlog (their --link-bandwidth).",
+)
+@click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
@@ -99,6 +116,8 @@ def relay(
     record_size: int,
     duration: float,
     failovers: int,
+    backlog: int | None,
+    cap: float,
     plot: Path | None,
     data_dir: Path | None,
     seed: int,
@@ -110,6 +129,9 @@ def relay(
     round trip; that of appends with a dead target is appends without relay. Then, without
     emulated WAN, relays end in the middle of a load: records that the mirrors lost, gave twice
     or out of order, the longest silence, and the time until records sent afterwards came.
+
+    With --backlog, it measures only how a target catches up: the rate, next to the cap of the
+    relays, and the lag of another stream on the same link.
     """
     invocation = this_invocation()
     if invocation.config.zookeeper:
@@ -129,6 +151,9 @@ def relay(
         duration_s=duration,
         seed=seed,
     )
+    if backlog is not None:
+        _show_backlog(backlog, cap, round_trips_s, plot, data_dir, seed)
+        return
     if plot is not None and not failovers:
         raise click.UsageError("--plot shows failovers: leave out --failovers 0")
     timeline = Timeline(lane_kind="mirror", counted="records")
@@ -158,3 +183,40 @@ def relay(
     if ended:
         print()
         show(ended, output)
+
+
+def _show_backlog(
+    backlog_bytes: int,
+    cap_bytes_per_s: float,
+    round_trips_s: tuple[float, ...],
+    plot: Path | None,
+    data_dir: Path | None,
+    seed: int,
+) -> None:
+    if plot is not None:
+        raise click.UsageError("--plot shows failovers: leave out --backlog")
+    if len(round_trips_s) > 1:
+        raise click.UsageError("--backlog takes one --rtt")
+    if backlog_bytes < _BACKLOG_BYTES_MIN:
+        raise click.UsageError(
+            f"--backlog {format_bytes(backlog_bytes)} is too small to measure: give at least"
+            f" {format_bytes(_BACKLOG_BYTES_MIN)}"
+        )
+    load = BacklogLoad(
+        backlog_bytes=backlog_bytes,
+        cap_bytes_per_s=cap_bytes_per_s,
+        round_trip_s=round_trips_s[0] if round_trips_s else 0.08,
+        seed=seed,
+    )
+
+    async def measure(load: BacklogLoad) -> list[Figure]:
+        return await measure_backlog(load, data_dir=data_dir, tell=tell)
+
+    figures = trio.run(ending_at_signals, measure, load)
+    if figures is None:
+        raise click.Abort
+    output = this_invocation().config.output
+    if output == "table":
+        show(figures, output, _COLUMNS)
+    else:
+        show({"figures": figures}, output)

@@ -39,6 +39,8 @@ from tests.pure.relay.logs import HomeLog
 
 ASKED = AskWatermark(channel=1, stream="shop/carts", life="l", partition=0, home_epoch=1)
 BOUNDS = BufferBounds(entries_max=4)
+WINDOW_BYTES = 300
+"""Of a link; entries are shorter."""
 
 
 @attrs.define
@@ -76,6 +78,10 @@ class Target:
     """The read of the home's log for this target."""
     stopped: list[Reading] = attrs.field(factory=list)
     """Reads that were told to stop, and may still bring what was on its way."""
+    sent: set[Watermark] = attrs.field(factory=set)
+    """Entries that any bridge has sent."""
+    again_bytes: int = 0
+    """Bytes of those that this bridge has sent again."""
 
     def break_bridge(self) -> None:
         self.incoming = self.outgoing = self.reading = None
@@ -139,7 +145,8 @@ class World:
         if target.outgoing is None:
             # The mirror's owner is taken over: what was not durable is gone.
             del target.mirror.entries[target.mirror.durable_count :]
-            target.outgoing = OutgoingLink(300, LinkBounds(), now_s=0)
+            target.outgoing = OutgoingLink(WINDOW_BYTES, LinkBounds(), now_s=0)
+            target.again_bytes = 0
             target.outgoing.open(1, OutgoingChannel(self.buffers[0]), now_s=0)
             target.to_target.append(encode_bridge(ASKED))
 
@@ -149,7 +156,16 @@ class World:
             taken = target.outgoing.take(now_s=0)
             if taken is not None:
                 target.to_target.append(encode_bridge(taken[0]))
+                self.note_sent(target, taken[0].entry)
                 self.perform(target, taken[1])
+
+    def note_sent(self, target: Target, entry: RelayedEntry) -> None:
+        """What a bridge sends again was unanswered on another: within the window."""
+        if entry.watermark in target.sent:
+            target.again_bytes += entry.length_bytes
+        longest_bytes = max(one.length_bytes for one in self.log.entries)
+        assert target.again_bytes < WINDOW_BYTES + longest_bytes
+        target.sent.add(entry.watermark)
 
     def arrive_at_target(self, number: int) -> None:
         target = self.target(number)
