@@ -160,7 +160,7 @@ class World:
                 self.perform(target, taken[1])
 
     def note_sent(self, target: Target, entry: RelayedEntry) -> None:
-        """What a bridge sends again was unanswered on another: within the window."""
+        """Entries that a bridge sends again were unanswered on another: within the window."""
         if entry.watermark in target.sent:
             target.again_bytes += entry.length_bytes
         longest_bytes = max(one.length_bytes for one in self.log.entries)
