@@ -91,7 +91,7 @@ def test_a_backlog_goes_within_its_cap_and_does_not_hold_up_what_is_live() -> No
     assert rate["floor"] == 4
     assert 0 < rate["value"] < 4.4
     assert figures["time until it was gone"]["value"] > 1.5
-    assert figures["lag of the live stream beside it, p99"]["floor"] == 10
+    assert figures["lag of the live stream meanwhile, p99"]["floor"] == 10
 
 
 def test_reads_cold_and_warm_are_compared_with_bare_reads_of_the_same_bytes() -> None:

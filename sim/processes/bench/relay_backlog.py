@@ -170,15 +170,15 @@ async def _measure(
             goal="the cap, within 5 %",
         ),
         figure("lag of the live stream alone, p99", alone.milliseconds(99), "ms"),
-        figure("lag of the live stream beside it, p50", behind.milliseconds(50), "ms"),
+        figure("lag of the live stream meanwhile, p50", behind.milliseconds(50), "ms"),
         figure(
-            "lag of the live stream beside it, p99",
+            "lag of the live stream meanwhile, p99",
             behind.milliseconds(99),
             "ms",
             floor=load.round_trip_s / 2 * 1e3,
             goal=f"<= {_LIVE_LAG_S_MAX * 1e3:.0f} ms",
         ),
-        figure("lag of the live stream beside it, longest", behind.milliseconds(100), "ms"),
+        figure("lag of the live stream meanwhile, longest", behind.milliseconds(100), "ms"),
     ]
 
 
