@@ -79,6 +79,9 @@ class RelayedStreamReport:
     """Time in which the target told what it has, on the bridge that is open."""
     replay_s: float | None = None
     """Time from there until it had been sent all that it had missed."""
+    round_trip_s: float | None = None
+    """Time from a heartbeat of the home until all that was sent before it was durable in the
+    target's mirrors, and the home heard of that; None if the target sends none back."""
     duplicates_count: int | None = None
     """Entries of the owner's multicast that the buffer had, and that were dropped."""
     refused_count: int | None = None

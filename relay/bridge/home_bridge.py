@@ -124,6 +124,8 @@ class ChannelProgress:
     """How long the target took to tell its watermark on this bridge."""
     replay_s: float | None
     """How long it took from there until the channel was live."""
+    round_trip_s: float | None
+    """How long the last canary of the link took to come back; None if none did."""
 
 
 class HomeBridge:
@@ -262,6 +264,7 @@ class HomeBridge:
             lag_s=0.0 if since_us is None else max(0, self._now_us() - since_us) / 1e6,
             question_s=channel.question_s,
             replay_s=channel.replay_s,
+            round_trip_s=self._link.round_trip_s,
         )
 
     # Streams.
@@ -431,7 +434,9 @@ class HomeBridge:
                     standing.alarm = stuck
                     standing.stalls_count += 1
                 raise UnavailableError(stuck)
-            self._tell(BridgeHeartbeat(self._now_us(), tuple(self._tails())))
+            now_us = self._now_us()
+            self._link.on_canary_sent(now_us, now_s=trio.current_time())
+            self._tell(BridgeHeartbeat(now_us, tuple(self._tails())))
 
     def _tails(self) -> list[TailTold]:
         tails = []
@@ -485,8 +490,8 @@ class HomeBridge:
                         channel.core.on_ended(code, error)
                         channel.feed.standing(self._target).alarm = error
                         self._drop(channel)
-                case BridgeHeartbeat():
-                    pass
+                case BridgeHeartbeat(mark_us):
+                    self._link.on_canary_back(mark_us, now_s=now_s)
                 case BridgeLeaving():  # It closes once all that it was sent is durable.
                     self._link.rest()
                     self._tell(BridgeLeaving())

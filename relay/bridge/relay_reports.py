@@ -231,6 +231,7 @@ class RelayReports:
             stalls_count=standing.stalls_count,
             question_s=None if progress is None else progress.question_s,
             replay_s=None if progress is None else progress.replay_s,
+            round_trip_s=None if progress is None else progress.round_trip_s,
             duplicates_count=feed.placing.repeated_count,
             refused_count=feed.placing.refused_count,
             heard_epoch=None if standing.heard is None else standing.heard.relay_epoch,

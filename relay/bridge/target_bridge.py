@@ -33,10 +33,13 @@ from relay.protocol.bridge_messages import (
     BridgeRefused,
     BridgeWelcome,
     ChannelEnded,
+    DurableTold,
     FromHome,
+    FromTarget,
     RelayedEntry,
     SendEntry,
 )
+from relay.protocol.canary import TakenCanary
 from relay.protocol.incoming import IncomingChannel, IncomingEffect, PushEntry, Tell
 from relay.wire.bridge import (
     MESSAGE_BYTES_MAX,
@@ -86,6 +89,7 @@ class TargetBridge:
         self._hello = hello
         self._home = home
         self._channels: dict[int, _TargetChannel] = {}
+        self._canary = TakenCanary()
         self._outgoing: list[bytes] = []
         self._awake = trio.Event()
         self._is_leaving = False
@@ -129,8 +133,7 @@ class TargetBridge:
     async def rest(self) -> None:
         """Have the home send nothing more, and wait until all that it sent is durable."""
         self._is_leaving = True
-        self._outgoing.append(encode_bridge(BridgeLeaving()))
-        self._awake.set()
+        self._tell(BridgeLeaving())
         await self._home_rests.wait()
         for mirror in self.mirrors:
             with suppress(GeologError):
@@ -171,8 +174,16 @@ class TargetBridge:
                 if ended is not None:
                     ended.core.on_ended()
                     ended.owning.cancel(reason="the home has ended the channel")
-            case BridgeHeartbeat(_, tails):
+                self._send_back(self._canary.on_ended(number))
+            case BridgeHeartbeat(mark_us, tails):
                 self.tails = {tail.channel: tail.sequence_next for tail in tails}
+                owed = {
+                    number: channel.core.last
+                    for number, channel in self._channels.items()
+                    if channel.core.last is not None
+                    and channel.core.last != channel.core.durable
+                }
+                self._send_back(self._canary.take(mark_us, owed))
             case BridgeLeaving() if self._is_leaving:
                 self._home_rests.set()
             case BridgeLeaving() | BridgeRefused():
@@ -216,6 +227,7 @@ class TargetBridge:
             channel.mirror = None
             if self._channels.get(asked.channel) is channel:
                 del self._channels[asked.channel]
+                self._send_back(self._canary.on_ended(asked.channel))
 
     async def _record(self, name: StreamName, asked: AskWatermark) -> StreamRecord:
         """The stream's settings; those of a nearby server if it knows what the home means."""
@@ -235,12 +247,23 @@ class TargetBridge:
                 case PushEntry(entry):
                     self._push(channel, entry)
                 case Tell(message):
-                    self._outgoing.append(encode_bridge(message))
-                    self._awake.set()
+                    self._tell(message)
                     if isinstance(message, ChannelEnded):
                         channel.owning.cancel(reason="the channel has ended")
+                    elif isinstance(message, DurableTold):
+                        told = self._canary.on_durable(message.channel, message.watermark)
+                        self._send_back(told)
                 case _:
                     assert_never(effect)
+
+    def _tell(self, message: FromTarget) -> None:
+        self._outgoing.append(encode_bridge(message))
+        self._awake.set()
+
+    def _send_back(self, mark_us: int | None) -> None:
+        """Send this canary back, behind all that was told before."""
+        if mark_us is not None:
+            self._tell(BridgeHeartbeat(mark_us))
 
     def _push(self, channel: _TargetChannel, entry: RelayedEntry) -> None:
         try:

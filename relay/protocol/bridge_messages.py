@@ -6,8 +6,9 @@ asks for the watermark, the last entry that the mirror has durably. The answer s
 on. From there the home sends every entry of its log, in order, each with the place of the entry
 before it; the target tells what has become durable. Unanswered bytes of all channels together
 stay below the window that the target has told: that is its pull. Heartbeats tell where the
-home's log ends, so that the lag of a mirror can be known although it hears of nothing else. A
-side that leaves in good order says so.
+home's log ends, so that the lag of a mirror can be known although it hears of nothing else; the
+target sends them back, which shows that the whole way is open. A side that leaves in good order
+says so.
 
 Rules: PROTOCOL B1, B2 and B8.
 """
@@ -129,10 +130,13 @@ class TailTold:
 
 @attrs.frozen
 class BridgeHeartbeat:
-    """Says that the sender lives; from the home, also where its logs end."""
+    """Says that the sender lives; from the home, also where its logs end.
+
+    A target sends one back to the home: see `canary`.
+    """
 
     now_us: int
-    """The sender's clock; the target compares it with times of the same clock only."""
+    """The home's clock; the target compares it with times of the same clock only."""
     tails: tuple[TailTold, ...] = ()
 
 

@@ -7,9 +7,10 @@ stream does not delay what is new in another; within each kind they take turns, 
 A cap on the bandwidth is a bucket of bytes that fills with time.
 
 A link on which the target owes an answer, and that made no progress for a while, is stuck: it
-is closed and dialled again. A connection may look alive and deliver nothing.
+is closed and dialled again. A connection may look alive and deliver nothing. Canaries are owed,
+too, so a link without records is found out as well.
 
-Rules: PROTOCOL B7 to B9, and G4.
+Rules: PROTOCOL B7 to B9, B11 and G4.
 """
 
 from collections import deque
@@ -19,6 +20,7 @@ import attrs
 from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.watermark import Watermark
 from relay.protocol.bridge_messages import SendEntry
+from relay.protocol.canary import SentCanaries
 from relay.protocol.link_window import LinkWindow
 from relay.protocol.outgoing import ChannelState, OutgoingChannel, OutgoingEffect
 
@@ -70,6 +72,7 @@ class OutgoingLink:
         """Unanswered bytes by channel, as counted here: one that stops forgets its own."""
         self._unanswered_bytes = 0
         self._asking: set[int] = set()
+        self._canaries = SentCanaries()
         self._progress_s = now_s
         self._is_resting = False
 
@@ -146,6 +149,21 @@ class OutgoingLink:
         self._unanswered_bytes += owed_bytes - self._owed_bytes[number]
         self._owed_bytes[number] = owed_bytes
 
+    @property
+    def round_trip_s(self) -> float | None:
+        """How long the last canary took to come back; None if none did."""
+        return self._canaries.round_trip_s
+
+    def on_canary_sent(self, mark_us: int, *, now_s: float) -> None:
+        """A canary goes out."""
+        self._note_asked(now_s)
+        self._canaries.sent(mark_us, now_s)
+
+    def on_canary_back(self, mark_us: int, *, now_s: float) -> None:
+        """A canary came back."""
+        if self._canaries.came_back(mark_us, now_s):
+            self._progress_s = now_s
+
     def rest(self) -> None:
         """Give out no further entries: another relay will send them."""
         self._is_resting = True
@@ -195,7 +213,7 @@ class OutgoingLink:
     @property
     def is_waiting(self) -> bool:
         """Whether the target owes an answer."""
-        return bool(self._asking) or self._unanswered_bytes > 0
+        return bool(self._asking) or self._unanswered_bytes > 0 or self._canaries.is_waiting
 
     def _note_asked(self, now_s: float) -> None:
         """The time without progress begins with the first question."""

@@ -43,6 +43,11 @@ _GAUGES: tuple[tuple[str, str, Callable[[RelayedStreamReport], float | None]], .
     ),
     ("sent_records", "Sequence behind the last record sent.", lambda one: one.sent_records),
     (
+        "round_trip_seconds",
+        "Time until a heartbeat came back, behind all that was sent before it.",
+        lambda one: one.round_trip_s,
+    ),
+    (
         "is_covered",
         "1 if the coordinator's buffer has all that the target lacks.",
         lambda one: float(one.is_covered),

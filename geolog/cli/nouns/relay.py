@@ -103,6 +103,7 @@ def _row(one: RelayedStreamReport) -> dict[str, object]:
         "lag_records": one.lag_records,
         "lag_bytes": one.lag_bytes,
         "lag_s": one.lag_s,
+        "round_trip_s": one.round_trip_s,
         "buffered": one.buffered_records,
         "covered": one.is_covered,
         "standby_covered": one.standby_is_covered,

@@ -372,6 +372,57 @@ async def test_a_target_that_answers_nothing_is_left_and_its_lag_grows(
         }
 
 
+async def test_a_link_without_records_is_left_once_its_canaries_stay_away(
+    autojump_clock: MockClock,
+) -> None:
+    hello = BridgeHello(cluster="default", region=TARGET, relay_epoch=1, window_bytes=1 << 20)
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        open_home(cluster) as home,
+        WebSockets(cluster.network.transport("freezing")).open(
+            address_of(1),
+            BRIDGE_PATH,
+            subprotocols=(SUBPROTOCOL_BRIDGE,),
+            message_bytes_max=1 << 20,
+        ) as socket,
+    ):
+        await socket.send(encode_bridge(hello))
+        beats: list[BridgeHeartbeat] = []
+        round_trips_s: list[float | None] = []
+        said: list[FromHome] = []
+        while not said or not isinstance(said[-1], BridgeRefused):
+            message = await socket.receive()
+            assert isinstance(message, bytes)
+            said = list(map(decode_from_home, messages_of(message)))
+            beats += [one for one in said if isinstance(one, BridgeHeartbeat)]
+            round_trips_s += [bridge.link.round_trip_s for bridge in home.served]
+            if len(beats) <= 3 and beats:
+                await socket.send(encode_bridge(BridgeHeartbeat(beats[-1].now_us)))
+
+    assert said[-1].error == f"the link to {TARGET} is stuck: no answer for 10 s"
+    assert len(beats) in (12, 13)
+    assert (round_trips_s[0], round_trips_s[-1]) == (None, 0.0), "there is no distance"
+
+
+async def test_a_heartbeat_comes_back_from_a_mirror_that_has_all(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+        open_target(cluster),
+    ):
+        await create(log)
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, [b"record"])
+        await trio.sleep(5)
+        [reported] = home.reports.report().streams
+
+    assert (reported.durable_records, reported.lag_records) == (1, 0)
+    assert reported.round_trip_s == 0.0, "there is no distance, and the disks take no time"
+
+
 async def test_a_bridge_gives_way_to_a_newer_one_of_its_target(
     autojump_clock: MockClock,
 ) -> None:
