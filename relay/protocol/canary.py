@@ -1,7 +1,7 @@
 """Canaries: what shows that a link is whole although no record goes over it.
 
 Theory of operation. Each heartbeat of a home is a canary. The target sends it back once all
-that was sent before it, on every channel, is durable in its mirrors or was given up. So a canary
+that was sent before it, on every channel, is durable in its mirrors or was given up. So one
 takes as long as a record would that is appended now: from the home's relay into the mirror, and
 back. One that does not come back shows a link that only looks alive. It is known by the time in
 it, which is the home's, and which the home alone compares.
