@@ -5,7 +5,7 @@ target says; one sends, from `OutgoingLink`, which decides what is next. Channel
 from the feed of their partition, which all bridges share. A channel that is further behind than
 the feed's buffer reads the log by itself, and waits while it is far ahead of what was sent.
 
-Rules: PROTOCOL B3, B8 to B10, and G4.
+Rules: PROTOCOL B3, B8 to B11, and G4.
 """
 
 import logging

@@ -3,7 +3,7 @@
 Each channel has a task that feeds its mirror: it gets the mirror from the keeper, answers the
 home's question, and then only waits; entries go into the mirror as they come.
 
-Rules: PROTOCOL B3, B4 and G4.
+Rules: PROTOCOL B3, B4, B11 and G4.
 """
 
 from contextlib import suppress

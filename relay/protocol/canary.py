@@ -9,7 +9,7 @@ it, which is the home's, and which the home alone compares.
 A target sends one back before it takes the next: where mirrors are slow, the canaries between
 are left out. Targets of older versions send none, and then nothing is known.
 
-Rules: PROTOCOL B9 and B11.
+Rules: PROTOCOL B11.
 """
 
 from collections import deque
