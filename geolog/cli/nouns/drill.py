@@ -319,6 +319,7 @@ async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
         nodes_per_region=drill.nodes_per_region,
         proxies_per_region=1 if drill.name in ("proxy-kill", "region-loss") else 0,
         relays_per_region=2 if drill.name.startswith("relay-") else 0,
+        has_settable_clocks=is_matrix,
         # Else all kills within 30 s of the first wait for the end of a session.
         proxy_options=("--early-takeover-pause", "100ms"),
     )
@@ -358,13 +359,19 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
             raise AssertionError(other)
 
 
+def _faults_of(cluster: DrilledCluster) -> tuple[str, ...]:
+    """All faults that can be caused there: a demo has the machine's clock."""
+    has_clocks = isinstance(cluster, OwnCluster)
+    return tuple(name for name in RELAY_FAULTS if has_clocks or name != "clocks")
+
+
 async def _break_proxies(drill: DrillRun, cluster: DrilledCluster) -> Verdict:
     """Run a drill on a cluster with proxies or relays, which may be a demo."""
     times = drill.times or _TIMES_DEFAULT[drill.name]
     if drill.name == "relay-matrix":
         matrix = RelayMatrixOptions(
             times=times,
-            faults=drill.faults or tuple(RELAY_FAULTS),
+            faults=drill.faults or _faults_of(cluster),
             outage_s=drill.outage_s,
             seed=drill.seed,
         )

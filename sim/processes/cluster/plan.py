@@ -12,6 +12,8 @@ from typing import Literal
 
 import attrs
 
+from sim.processes.cluster import settable_clock
+from sim.processes.cluster.settable_clock import set_clock
 from sim.processes.cluster.wan_ports import Passages, Voter, draw_passages, draw_wan, peers_of
 from sim.processes.wan.conditions import Wan
 from sim.processes.wan.setup import SETUP_NAME, WanSetup
@@ -46,6 +48,8 @@ class ServerPlan:
     argv: tuple[str, ...]
     http: str | None = None
     """Where a proxy takes HTTP."""
+    clock: Path | None = None
+    """The file that sets its wall clock, if that can be set."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,6 +119,8 @@ class ClusterShape:
     """Passed to each write proxy."""
     relay_options: tuple[str, ...] = ()
     """Passed to each relay."""
+    has_settable_clocks: bool = False
+    """Whether the wall clocks of nodes, relays and proxies can be set while they run."""
 
     def __attrs_post_init__(self) -> None:
         if not self.regions or len(set(self.regions)) != len(self.regions):
@@ -202,6 +208,8 @@ def draw_plan(
     servers += [_storage(directory, *node, [*shape.storage_options, *common]) for node in nodes]
     servers += [_relay(directory, *each, [*shape.relay_options, *common]) for each in relays]
     servers += [_proxy(directory, *each, [*shape.proxy_options, *common]) for each in proxies]
+    if shape.has_settable_clocks:
+        servers = [_with_clock(directory, server) for server in servers]
     return ClusterPlan(
         cluster=cluster,
         directory=directory,
@@ -293,6 +301,16 @@ def _relay(
         log=directory / "logs" / f"{name}.log",
         argv=_argv("relay", *options, *common),
     )
+
+
+def _with_clock(directory: Path, server: ServerPlan) -> ServerPlan:
+    """The server with a clock that can be set, if it is one of geolog's own."""
+    if server.kind not in ("storage", "relay", "proxy"):
+        return server
+    clock = directory / "clocks" / server.name
+    set_clock(clock, 0)
+    started = (sys.executable, "-P", "-m", settable_clock.__name__, str(clock))
+    return attrs.evolve(server, argv=(*started, *server.argv[4:]), clock=clock)
 
 
 def _argv(*arguments: str) -> tuple[str, ...]:

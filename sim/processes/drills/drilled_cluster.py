@@ -16,6 +16,7 @@ from geolog.client.log import Log
 from sim.processes.cluster.control import ask_control
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.cluster.plan import SETTINGS_NAME, ServerKind
+from sim.processes.cluster.settable_clock import set_clock
 from sim.processes.wan.conditions import LinkChange
 from sim.processes.wan.control import ask_change
 from topology.errors import NotFoundError
@@ -83,6 +84,10 @@ class DrilledCluster(Protocol):
         """Change a link of the emulated WAN. NotFoundError if there is none."""
         ...
 
+    def set_clock(self, target: str, offset_s: float) -> None:
+        """Set these processes' wall clocks off by so much. NotFoundError if that cannot be."""
+        ...
+
 
 class OwnCluster:
     """A cluster that this process has started."""
@@ -124,6 +129,13 @@ class OwnCluster:
     ) -> None:
         """As of `DrilledCluster`."""
         await ask_change(self._directory, here, there, change, is_one_way=is_one_way)
+
+    def set_clock(self, target: str, offset_s: float) -> None:
+        """As of `DrilledCluster`."""
+        for server in self._cluster.named(target):
+            if server.plan.clock is None:
+                raise NotFoundError(f"{server.plan.name} has the machine's clock")
+            set_clock(server.plan.clock, offset_s)
 
 
 class DemoCluster:
@@ -188,6 +200,13 @@ class DemoCluster:
     ) -> None:
         """As of `DrilledCluster`."""
         await ask_change(self._directory, here, there, change, is_one_way=is_one_way)
+
+    def set_clock(self, target: str, offset_s: float) -> None:
+        """NotFoundError: a demo's servers have the machine's clock."""
+        raise NotFoundError(
+            f"{target} cannot be set {offset_s:g} s off: the servers of a demo have the"
+            " machine's clock. Run this fault without --on-demo"
+        )
 
 
 def connect_in(

@@ -8,6 +8,17 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
+from geolog.transport.seam import Address
+from geolog.transport.tcp import TcpTransport
+from geolog.transport.websocket import WebSockets
+from relay.bridge.target_bridge import BRIDGE_PATH
+from relay.protocol.bridge_messages import BRIDGE_VERSION, BridgeHello, BridgeRefused
+from relay.wire.bridge import (
+    MESSAGE_BYTES_MAX,
+    SUBPROTOCOL_BRIDGE,
+    decode_from_home,
+    encode_bridge,
+)
 from sim.processes.drills.relay_stream_faults import grow, make_again, truncate
 from sim.processes.drills.relayed_regions import RelayedRegions
 from sim.processes.wan.conditions import LinkChange
@@ -22,6 +33,15 @@ _CUT, _HEALED = LinkChange(is_cut=True), LinkChange(is_cut=False)
 _SLOW_BYTES_PER_S = 4e3
 """Less than what a writer's records and their headers take."""
 _FLAPS = 8
+_STEPS = 3
+_STEP_HOURS_MAX = 6
+_SKEW_S_MAX = 2.0
+"""How far clocks stay apart once they have jumped."""
+
+_EPOCH_OF_NOBODY = 1_000_000
+"""A home that remembered it would refuse the real coordinators."""
+
+_ANSWER_S_MAX = 20.0
 
 
 async def kill_coordinator(regions: RelayedRegions) -> str:
@@ -169,6 +189,72 @@ async def lose_target(regions: RelayedRegions) -> str:
     return f"ended the relays of {region}; other mirrors paused for {pause_s:.2f} s"
 
 
+async def step_clocks(regions: RelayedRegions) -> str:
+    """Wall clocks of a region's relays and nodes jump by hours, each by itself."""
+    region = regions.rng.choice(regions.regions)
+    coordinator, others = await regions.members(region)
+    nodes = [f"{region}-storage-{number}" for number in (1, 2)]
+    servers = [coordinator, *others, *nodes]
+    regions.note(f"clocks of {region} jump")
+    try:
+        for _ in range(_STEPS):
+            for one in servers:
+                hours = regions.rng.uniform(-_STEP_HOURS_MAX, _STEP_HOURS_MAX)
+                regions.cluster.set_clock(one, 3600 * hours)
+            await trio.sleep(regions.rng.uniform(0, regions.outage_s / _STEPS))
+    finally:
+        for one in servers:
+            regions.cluster.set_clock(one, regions.rng.uniform(-_SKEW_S_MAX, _SKEW_S_MAX))
+    return f"set the clocks of {region} off by up to {_STEP_HOURS_MAX} hours, {_STEPS} times"
+
+
+async def meet_foreign_versions(regions: RelayedRegions) -> str:
+    """Relays of older and of unknown versions dial a home, under the name of a target.
+
+    Each must be told why it cannot be served, and the real bridge must go on.
+    """
+    home, target = regions.any_two()
+    coordinator, _ = await regions.members(home)
+    address = await regions.address(home, coordinator)
+    begin_s = trio.current_time()
+    for first, last in ((0, 0), (BRIDGE_VERSION + 1, BRIDGE_VERSION + 9), (65_000, 65_001)):
+        hello = BridgeHello(
+            cluster=regions.cluster.cluster,
+            region=target,
+            relay_epoch=_EPOCH_OF_NOBODY,
+            version_first=first,
+            version_last=last,
+            window_bytes=1 << 20,
+        )
+        told = await _answer_to(address, encode_bridge(hello))
+        wanted = f"the other side {first} to {last}"
+        if not isinstance(told, BridgeRefused) or wanted not in told.error:
+            regions.problems.append(f"{coordinator} answered version {first} with {told}")
+    told = await _answer_to(address, b"\x00" * 64)
+    if not isinstance(told, BridgeRefused):
+        regions.problems.append(f"{coordinator} answered bytes of no version with {told}")
+    pause_s = regions.pause_s(begin_s)
+    _check_others(regions, f"while {coordinator} refused others", pause_s)
+    return (
+        f"{coordinator} refused 4 relays of other versions; mirrors paused for {pause_s:.2f} s"
+    )
+
+
+async def _answer_to(address: Address, first_words: bytes) -> object:
+    """What a home answers to this message; the reason if it closes the bridge."""
+    with trio.fail_after(_ANSWER_S_MAX):
+        async with WebSockets(TcpTransport()).open(
+            address,
+            BRIDGE_PATH,
+            subprotocols=(SUBPROTOCOL_BRIDGE,),
+            message_bytes_max=MESSAGE_BYTES_MAX,
+        ) as socket:
+            await socket.send(first_words)
+            answer = await socket.receive()
+    assert isinstance(answer, bytes)
+    return decode_from_home(answer)
+
+
 RELAY_FAULTS: Mapping[str, RelayFault] = {
     "coordinator": kill_coordinator,
     "group": kill_group,
@@ -181,6 +267,8 @@ RELAY_FAULTS: Mapping[str, RelayFault] = {
     "flapping": flap,
     "slow-link": slow_down,
     "dead-target": lose_target,
+    "clocks": step_clocks,
+    "versions": meet_foreign_versions,
     "made-again": make_again,
     "truncated": truncate,
     "grown": grow,

@@ -15,6 +15,7 @@ import trio
 from geolog.background import open_background
 from geolog.client.log import Log
 from geolog.metadata.relays import RelayGroups, RelayGroupSeen
+from geolog.transport.seam import Address
 from sim.processes.drills.drilled_cluster import DrilledCluster, connect_in
 from sim.processes.drills.mirrored_load import HomeWriter, MirrorReader
 from sim.processes.drills.proxied_drill import free_name
@@ -80,6 +81,14 @@ class RelayedRegions:
         assert seen.view is not None
         ids = [one.record.relay_id for one in seen.members]
         return seen.view.relay_id, [one for one in ids if one != seen.view.relay_id]
+
+    async def address(self, region: str, relay_id: str) -> Address:
+        """Where a member of a region's group takes bridges."""
+        seen = await self._wait_whole(region)
+        [found] = [
+            one.record.address for one in seen.members if one.record.relay_id == relay_id
+        ]
+        return found
 
     async def epoch(self, region: str) -> int:
         """The epoch of a region's coordinator; 0 without."""
