@@ -6,6 +6,7 @@ Monotonic clocks, which decide about deadlines, and those of other processes sta
 """
 
 import mmap
+import runpy
 import sys
 import time
 from collections.abc import Callable
@@ -40,9 +41,7 @@ def main() -> None:
     """Run the command line behind the file's name."""
     file = Path(sys.argv.pop(1))
     time.time_ns = shifted(time.time_ns, file)  # noqa: TID251 - the one clock that is bent.
-    from geolog.cli.main import main as run
-
-    run()
+    runpy.run_module("geolog", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
