@@ -241,7 +241,7 @@ async def meet_foreign_versions(regions: RelayedRegions) -> str:
 
 
 async def _answer_to(address: Address, first_words: bytes) -> object:
-    """What a home answers to this message; the reason if it closes the bridge."""
+    """The first answer of a home to this message."""
     with trio.fail_after(_ANSWER_S_MAX):
         async with WebSockets(TcpTransport()).open(
             address,
