@@ -1,6 +1,8 @@
 """A home sends to one target in order, from buffer or log, and never with a hole."""
 
 import attrs
+from hypothesis import given
+from hypothesis import strategies as st
 
 from geolog.protocol.ids import Sequence
 from relay.protocol.bridge_messages import RelayedEntry
@@ -182,6 +184,37 @@ def test_a_link_sends_no_more_than_its_window_until_it_is_answered() -> None:
     link.on_durable(1, log.entries[1].watermark, now_s=0)
     assert link.unanswered_bytes == 0
     assert [entry for _, entry in taken(link)] == log.entries[2:]
+
+
+@given(
+    entries_count=st.integers(1, 40),
+    window_entries=st.integers(1, 12),
+    answered=st.lists(st.integers(0, 12), max_size=6),
+)
+def test_the_coordinator_after_one_that_ended_repeats_at_most_a_window_and_an_entry(
+    entries_count: int, window_entries: int, answered: list[int]
+) -> None:
+    log = home_log("1" * entries_count)
+    longest_bytes = max(entry.length_bytes for entry in log.entries)
+    window_bytes = window_entries * longest_bytes
+    ended = link_of(buffer_with(log), window_bytes=window_bytes)
+    ended.on_told(1, None, now_s=0)
+    sent = taken(ended)
+    durable_count = 0
+    for more in answered:
+        durable_count = min(durable_count + more, len(sent))
+        if durable_count:
+            ended.on_durable(1, log.entries[durable_count - 1].watermark, now_s=0)
+            sent += taken(ended)
+    told = log.entries[durable_count - 1].watermark if durable_count else None
+
+    successor = link_of(buffer_with(log), window_bytes=1 << 20)
+    successor.on_told(1, told, now_s=0)
+    sent_again = taken(successor)
+
+    assert [entry for _, entry in sent_again] == log.entries[durable_count:]
+    repeated = [one for one in sent_again if one in sent]
+    assert sum(entry.length_bytes for _, entry in repeated) < window_bytes + longest_bytes
 
 
 def test_channels_take_turns_and_live_ones_go_first() -> None:
