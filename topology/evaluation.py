@@ -1,6 +1,5 @@
 """Answer what-ifs about placement: one scenario in, one answer out; pure except for chance."""
 
-import difflib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +15,7 @@ from topology.errors import (
 )
 from topology.json_values import Json
 from topology.membership import Membership, NodeUse
+from topology.nearest import suggestion
 from topology.policy import Placement, PlacementPolicy, PlacementRequest, check_sizes
 from topology.quorum import AckRule, QuorumConfig
 from topology.read_order import (
@@ -108,11 +108,9 @@ def _in_state(members: Membership, state: NodeUse) -> frozenset[str]:
 def _check_known(members: Membership, nodes: Iterable[str], where: str) -> None:
     for node in nodes:
         if node not in members.members:
-            near = difflib.get_close_matches(node, sorted(members.members), 1, 0.0)
-            raise InvalidArgumentError(
-                f"{where}: unknown node {node!r}; "
-                + (f"did you mean {near[0]!r}?" if near else "there are no nodes")
-            )
+            known = sorted(members.members)
+            hint = suggestion(node, known) if known else "; there are no nodes"
+            raise InvalidArgumentError(f"{where}: unknown node {node!r}{hint}")
 
 
 # ---------------------------------------------------------------- placement of entries

@@ -1,6 +1,5 @@
 """Values from JSON, by cattrs: nothing is coerced; an error gives place, problem and reason."""
 
-import difflib
 import enum
 import math
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from cattrs.gen import make_dict_structure_fn, mapping_structure_factory
 
 from topology.errors import InvalidArgumentError
 from topology.location import Location
+from topology.nearest import suggestion
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 _T = TypeVar("_T")
@@ -121,8 +121,7 @@ def _attributes(kind: type["attrs.AttrsInstance"], converter: cattrs.Converter) 
     def hook(members: dict[str, Json], kind: type) -> object:
         for name in members:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1, 0.0)
-                raise _UnfitError(f" has an unknown key {name!r}; did you mean {near[0]!r}?")
+                raise _UnfitError(f" has an unknown key {name!r}{suggestion(name, known)}")
         return structure({name: one for name, one in members.items() if one is not None}, kind)
 
     return _of(dict, "an object", hook)

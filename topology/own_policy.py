@@ -19,7 +19,7 @@ import attrs
 from topology.errors import InvalidArgumentError, public
 from topology.location import Location
 from topology.membership import KnownNode
-from topology.nearest import nearest
+from topology.nearest import suggestion
 from topology.quorum import QuorumConfig
 from topology.ring.search import PlacementUndecidedError
 from topology.ring.window_rule import Adherence
@@ -123,10 +123,7 @@ class OwnPolicies:
         """The policies that are known, with the nearest to a name, for an error."""
         if not self.makers:
             return "none of another package is known here"
-        return (
-            f"did you mean {nearest(name, self.makers)!r}? Known here:"
-            f" {', '.join(sorted(self.makers))}"
-        )
+        return f"known here are {', '.join(sorted(self.makers))}{suggestion(name, self.makers)}"
 
 
 NONE_KNOWN = OwnPolicies()

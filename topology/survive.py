@@ -10,7 +10,6 @@ acknowledgement never depends on lost regions alone.
 Rules: PROTOCOL P8.
 """
 
-import difflib
 import itertools
 import re
 from collections import Counter
@@ -19,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import attrs
 
 from topology.errors import InvalidArgumentError, NotEnoughNodesError
+from topology.nearest import nearest
 from topology.placement import Candidate, adherence_of, arrange_regions
 from topology.quorum import (
     ENSEMBLE_SIZE_MAX,
@@ -60,9 +60,10 @@ class Loss:
             if str(loss) in known:
                 return loss
         what = "a regional stream, which is in one region" if is_regional else "a stream"
-        nearest = difflib.get_close_matches(text.lower(), known, 1, 0.0)[0]
+        best = nearest(text, known)
+        hint = "" if best is None else f"; did you mean {best!r}?"
         raise InvalidArgumentError(
-            f"unknown promise {text!r} for {what}; did you mean {nearest!r}? Available:"
+            f"unknown promise {text!r} for {what}{hint or '.'} Available are"
             f" {', '.join(repr(one) for one in known)}"
             " (or give the quorums: ensemble size, write quorum, ack quorum, min regions)"
         )

@@ -1,10 +1,10 @@
 """Finding nodes by id."""
 
-import difflib
 from collections.abc import Iterable
 
 from geolog.metadata.nodes import NodeRecord
 from geolog.metadata.replaced_nodes import UnknownNodeError
+from topology.nearest import suggestion
 
 
 def node_named(node_id: str, known: Iterable[NodeRecord]) -> NodeRecord:
@@ -17,6 +17,6 @@ def node_named(node_id: str, known: Iterable[NodeRecord]) -> NodeRecord:
 
 def unknown_node(node_id: str, known_ids: Iterable[str]) -> UnknownNodeError:
     """The error for an unknown node id; it names the nearest one that exists."""
-    nearest = difflib.get_close_matches(node_id, sorted(known_ids), n=1, cutoff=0.0)
-    hint = f"the nearest known id is {nearest[0]!r}" if nearest else "no node has joined it yet"
-    return UnknownNodeError(f"no node of this cluster has id {node_id!r}; {hint}")
+    known = sorted(known_ids)
+    hint = suggestion(node_id, known) if known else "; no node has joined it yet"
+    return UnknownNodeError(f"no node of this cluster has id {node_id!r}{hint}")

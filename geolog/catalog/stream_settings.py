@@ -17,7 +17,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
 )
 from topology.errors import ConflictError, InvalidArgumentError, SealedError
-from topology.nearest import nearest
+from topology.nearest import suggestion
 from topology.own_policy import GROUP, OwnPolicies
 from topology.quorum import Durability
 from topology.region_survival import SizesGiven
@@ -84,9 +84,9 @@ def check_policy(terms: PlacementTerms, own: OwnPolicies) -> None:
     ours = [kind.value for kind in OURS]
     others = ", ".join(sorted(own.makers)) or "none"
     raise InvalidArgumentError(
-        f"unknown policy {terms.own!r}; did you mean"
-        f" {nearest(terms.own, [*ours, *own.makers])!r}? (policies: {', '.join(ours)}; of"
-        f" other packages, from entry points {GROUP!r} or connect(placement=[…]): {others})"
+        f"unknown policy {terms.own!r}{suggestion(terms.own, [*ours, *own.makers])} (policies:"
+        f" {', '.join(ours)}; of other packages, from entry points {GROUP!r} or"
+        f" connect(placement=[…]): {others})"
     )
 
 

@@ -15,6 +15,7 @@ import click
 from click.types import FuncParamType
 
 from geolog.cli.settings.roles import check_environment, check_keys
+from geolog.cli.words_elsewhere import meant_elsewhere
 from geolog.settings.command_config import COMMAND, CommandConfig
 from geolog.settings.found import find_file, find_sources
 from geolog.settings.settings_file import SettingsFile
@@ -218,13 +219,15 @@ class Noun(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the verb; the error for an unknown one suggests the nearest."""
+        """Find the verb; the error for an unknown one suggests what may have been meant."""
         known = self.list_commands(ctx)
         word = args[0]
         if not word.startswith("-") and word not in known:
+            meant = meant_elsewhere(word, known) or nearest(word, known)
+            hint = "" if meant is None else f"; did you mean {meant!r}?"
             raise click.UsageError(
-                f"unknown command {word!r} for {ctx.command_path!r}; did you mean "
-                f"{nearest(word, known)!r}? (commands: {', '.join(known)})",
+                f"unknown command {word!r} for {ctx.command_path!r}{hint} (commands:"
+                f" {', '.join(known)})",
                 ctx,
             )
         return super().resolve_command(ctx, args)

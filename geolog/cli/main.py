@@ -101,6 +101,17 @@ class Root(Noun):
         assert isinstance(found, click.Command)
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the noun; `help NOUN VERB` is `NOUN VERB --help`."""
+        if args[0] == "help":
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [*args[1:], "--help"]
+        return super().resolve_command(ctx, args)
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the global options, then --version and --help."""
         return [*global_options(), *super().get_params(ctx)]

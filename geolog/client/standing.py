@@ -40,8 +40,10 @@ async def check_region(log: Log, region: str, *, others: Iterable[str] = ()) -> 
     ]
     names = sorted(known | live | set(others))
     if region not in names and names:
+        best = nearest(region, names)
+        hint = "" if best is None else f"; did you mean {best!r}?"
         raise NoSuchRegionError(
-            f"cluster {access.cluster!r} has no region {region!r}; did you mean"
-            f" {nearest(region, names)!r}? Its regions are {', '.join(names)}"
+            f"cluster {access.cluster!r} has no region {region!r}, only"
+            f" {', '.join(names)}{hint}"
         )
     return RegionStanding(is_up=not names or region in live)

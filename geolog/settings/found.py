@@ -6,7 +6,7 @@ from pathlib import Path
 from geolog.settings.settings_file import SettingsFile
 from geolog.settings.sources import SettingSources
 from topology.errors import NotFoundError
-from topology.nearest import nearest
+from topology.nearest import suggestion
 
 CONFIG_VARIABLE = "GEOLOG_CONFIG"
 PROFILE_VARIABLE = "GEOLOG_PROFILE"
@@ -51,6 +51,6 @@ def find_sources(
     if profile is not None and profile not in profiles:
         if file is None:
             raise NotFoundError(f"unknown profile {profile!r}: no settings file is in use")
-        hint = f"; did you mean {nearest(profile, profiles)!r}?" if profiles else ""
+        hint = suggestion(profile, profiles)
         raise NotFoundError(f"unknown profile {profile!r} in {file.path}{hint}")
     return SettingSources(flags, environment, file, profile)

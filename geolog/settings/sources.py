@@ -26,7 +26,7 @@ from geolog.settings.quantities import (
 from geolog.settings.settings_file import SettingsFile
 from geolog.transport.seam import Address
 from topology.errors import InvalidArgumentError, InvalidConfigError
-from topology.nearest import nearest
+from topology.nearest import suggestion
 
 
 @attrs.frozen
@@ -208,10 +208,9 @@ def unknown_key(file: SettingsFile, key: str, role: Role) -> str | None:
     known = [setting.key for setting in settings_of(role)]
     if plain in known:
         return None
-    best = nearest(plain, known).rpartition(".")[2]
-    return (
-        f"{file.place(key)}: unknown key {plain.rpartition('.')[2]!r}; did you mean {best!r}?"
-    )
+    word = plain.rpartition(".")[2]
+    hint = suggestion(word, [name.rpartition(".")[2] for name in known])
+    return f"{file.place(key)}: unknown key {word!r}{hint}"
 
 
 _KIND_OF_TYPE: dict[type, ValueKind] = {

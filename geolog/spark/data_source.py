@@ -45,7 +45,7 @@ from topology.errors import (
     NoSuchStreamError,
     TrimmedError,
 )
-from topology.nearest import nearest
+from topology.nearest import suggestion
 
 _READABLE = ("writable", "readonly")
 _NO_WRITES = "writes are not available yet: append with geolog.connect, or `geolog append`"
@@ -224,8 +224,9 @@ class GeologReader(DataSourceReader):
         for name in self._options.streams:
             stream = name.partition("#")[0]
             if stream not in known:
-                hint = f": did you mean {nearest(stream, known)!r}?" if known else ""
-                raise NoSuchStreamError(f"there is no stream {stream!r}{hint}")
+                raise NoSuchStreamError(
+                    f"there is no stream {stream!r}{suggestion(stream, known)}"
+                )
         return list(self._options.streams)
 
     def _check_life(self, log: blocking.Log, task: ReadTask) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from topology.errors import InvalidArgumentError
-from topology.nearest import nearest
+from topology.nearest import suggestion
 
 FIELDS = {
     "stream": StringType(),
@@ -51,8 +51,8 @@ def _check_field(field: StructField) -> None:
     ours = FIELDS.get(field.name)
     if ours is None:
         raise InvalidArgumentError(
-            f"the schema has a column {field.name!r}: did you mean"
-            f" {nearest(field.name.lower(), FIELDS)!r}? (columns: {', '.join(FIELDS)})"
+            f"the schema has a column {field.name!r}{suggestion(field.name, FIELDS)} (columns:"
+            f" {', '.join(FIELDS)})"
         )
     if field.dataType.simpleString() != ours.simpleString():
         raise InvalidArgumentError(

@@ -13,7 +13,7 @@ from geolog.client.hedging import hedge_policy
 from geolog.client.reading.bounds import EARLIEST, Bound, check_order, parse_bound
 from geolog.protocol.read_ranges import RANGES_MAX
 from topology.errors import InvalidArgumentError
-from topology.nearest import nearest
+from topology.nearest import suggestion
 
 AUTO_REGION = "auto"
 
@@ -137,8 +137,8 @@ def _by_name(given: Mapping[str, str]) -> dict[str, str]:
                 )
             known = [*OPTION_NAMES, *_KAFKA_NAMES]
             raise InvalidArgumentError(
-                f"unknown option {key!r}: did you mean {nearest(key, known)!r}?"
-                f" (options: {', '.join(OPTION_NAMES)})"
+                f"unknown option {key!r}{suggestion(key, known)} (options:"
+                f" {', '.join(OPTION_NAMES)})"
             )
         if name in options:
             raise InvalidArgumentError(f"option {name} is given twice: once as {key!r}")

@@ -243,8 +243,8 @@ def test_bad_input_is_told_on_the_driver_without_the_way_through_our_code(
     """One for each step of Spark; the others are refused by the same steps."""
     refusals = {
         "did you mean 'minPartitions'": source.options(minPartition=3),
-        "column 'valeu': did you mean 'value'": source.options().schema("valeu binary"),
-        "no region 'bb'; did you mean 'b'": source.options(region="a,bb"),
+        "column 'valeu'; did you mean 'value'": source.options().schema("valeu binary"),
+        "no region 'bb', only a, b, c; did you mean 'b'": source.options(region="a,bb"),
     }
 
     for message, reader in refusals.items():
@@ -258,9 +258,9 @@ def test_bad_input_is_told_on_the_driver_without_the_way_through_our_code(
 @pytest.mark.parametrize(
     ("stream", "options", "message"),
     [
-        ("shop/order", {}, "no stream 'shop/order': did you mean 'shop/orders'"),
+        ("shop/order", {}, "no stream 'shop/order'; did you mean 'shop/orders'"),
         ("shop/orders#9", {}, "shop/orders has no partition 9; its partitions are 0 to 1"),
-        ("shop/orders", {"region": "bb"}, "no region 'bb'; did you mean 'b'"),
+        ("shop/orders", {"region": "bb"}, "no region 'bb', only a, b, c; did you mean 'b'"),
         ("shop/orders#0", {"startingPosition": "sequence:9999"}, "9999 is beyond the end"),
         ("shop/orders#0", {"endingPosition": "sequence:9999"}, "9999 is beyond the end"),
     ],

@@ -19,8 +19,8 @@ def test_every_column_may_be_named_in_any_order() -> None:
     [
         ([], "the schema has no column: name at least one of stream, partition"),
         ([VALUE, VALUE], "column 'value' 2 times"),
-        ([StructField("valeu", BinaryType())], "column 'valeu': did you mean 'value'"),
-        ([StructField("VALUE", BinaryType())], "column 'VALUE': did you mean 'value'"),
+        ([StructField("valeu", BinaryType())], "column 'valeu'; did you mean 'value'"),
+        ([StructField("VALUE", BinaryType())], "column 'VALUE'; did you mean 'value'"),
         ([StructField("value", StringType())], "column value as string; it is binary"),
         (
             [StructField("value", BinaryType(), nullable=False)],

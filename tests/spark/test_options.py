@@ -58,7 +58,7 @@ def test_a_region_is_found_or_named_or_the_first_of_several(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"minPartition": 3}, "unknown option 'minPartition': did you mean 'minPartitions'"),
+        ({"minPartition": 3}, "unknown option 'minPartition'; did you mean 'minPartitions'"),
         ({"kafka.bootstrap.servers": "x:1"}, "'kafka.bootstrap.servers': a cluster of geolog"),
         ({"zookeeper": None}, "option zookeeper is missing"),
         ({"path": None}, "give one of stream, streams and streamsPattern"),

@@ -80,9 +80,9 @@ def test_repair_and_recovery_leave_an_intact_closed_ledger_unchanged(
         (["ledger", "repair", "1", "--queue"], 2, b"give either ledger ids or --queue"),
         (["ledger", "repair", "1", "--rate", "5"], 2, b"20MB/s"),
         (["ledger", "repair", "1", "--rate", "0MB/s"], 2, b"must be positive"),
-        (["node", "describe", "a-storag-1"], 3, b"nearest known id is 'a-storage-1'"),
+        (["node", "describe", "a-storag-1"], 3, b"did you mean 'a-storage-1'"),
         (["node", "preflight", "x"], 3, b"no node of this cluster has id 'x'"),
-        (["node", "replace", "a-storag-1"], 3, b"nearest known id is 'a-storage-1'"),
+        (["node", "replace", "a-storag-1"], 3, b"did you mean 'a-storage-1'"),
         (["node", "replace", "a-storage-1"], 1, b"is up at"),
         (
             ["node", "replace", "a-storage-1", "--with", "a-storage-1"],

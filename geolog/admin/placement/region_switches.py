@@ -5,7 +5,6 @@ follow: what they open from then on avoids the region, and open ledgers leave it
 regions have room for an ensemble.
 """
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -19,6 +18,7 @@ from geolog.metadata.placement_switches import change_switches, read_switches
 from geolog.metadata.replaced_nodes import list_replaced_nodes
 from geolog.metadata.seam import Freshness
 from topology.errors import NoSuchStreamError, NotFoundError
+from topology.nearest import suggestion
 from topology.quorum import QuorumConfig
 from topology.stream_policy import PlacementTerms
 from topology.switches import PlacementSwitches
@@ -212,6 +212,5 @@ def _described(
 def _check_known(region: str, known: frozenset[str]) -> None:
     if region in known:
         return
-    nearest = difflib.get_close_matches(region, sorted(known), 1, 0.0)
-    hint = f"did you mean {nearest[0]!r}?" if nearest else "no node ever joined"
-    raise NotFoundError(f"no region {region!r} in this cluster; {hint}")
+    hint = suggestion(region, known) if known else "; no node ever joined"
+    raise NotFoundError(f"no region {region!r} in this cluster{hint}")

@@ -63,7 +63,7 @@ class ReadOptions:
     show_default=True,
     metavar="POSITION",
     help="Start position: earliest, latest, last:N, a DLSN (e.g. 3-120-0), sequence:N[@EPOCH],"
-    " time:RFC3339, time:-1h or txid:N.",
+    " time:RFC3339, time:-1h (or -1h alone) or txid:N.",
 )
 @click.option(
     "--to",
@@ -72,10 +72,17 @@ class ReadOptions:
     help="Stop before this position. [default: the end of the stream when the read starts]",
 )
 @click.option(
-    "--count", type=click.IntRange(min=0), metavar="N", help="Read at most N records."
+    "-n",
+    "--count",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Read at most N records.",
 )
 @click.option(
-    "--follow", is_flag=True, help="At the end, wait for new records until interrupted."
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="At the end, wait for new records until interrupted.",
 )
 @click.option(
     "--format",

@@ -9,7 +9,7 @@ from geolog.settings.command_config import COMMAND
 from geolog.settings.found import CONFIG_VARIABLE, PROFILE_VARIABLE
 from geolog.settings.settings_file import SettingsFile
 from geolog.settings.sources import Role, settings_of, table_of, unknown_key
-from topology.nearest import nearest
+from topology.nearest import nearest, suggestion
 
 
 @attrs.frozen(kw_only=True)
@@ -47,10 +47,9 @@ def check_keys(file: SettingsFile) -> list[str]:
             complaints += filter(None, [unknown_key(file, key, roles[table])])
         else:
             known = [name for name in roles if name]
-            complaints.append(
-                f"{file.place(key)}: unknown table [{table}]; did you mean"
-                f" [{nearest(table, known)}]?"
-            )
+            best = nearest(table, known)
+            hint = f"; did you mean [{best}]?" if best else f"; tables are {', '.join(known)}"
+            complaints.append(f"{file.place(key)}: unknown table [{table}]{hint}")
     return complaints
 
 
@@ -60,7 +59,7 @@ def check_environment(environment: Mapping[str, str]) -> list[str]:
     known = {CONFIG_VARIABLE, PROFILE_VARIABLE, PARENT_PIPE_VARIABLE}
     known |= {setting.environment_name for role in ROLES for setting in settings_of(role)}
     return [
-        f"unknown environment variable {name}; did you mean {nearest(name, known)}?"
+        f"unknown environment variable {name}{suggestion(name, known)}"
         for name in sorted(present)
         if name not in known
     ]

@@ -20,7 +20,7 @@ from geolog.settings.quantities import parse_bytes_per_second, parse_seconds, pa
 from sim.processes.wan.conditions import LinkChange, Wan
 from sim.processes.wan.profile import default_wan
 from topology.errors import GeologError, InvalidArgumentError, InvalidConfigError
-from topology.nearest import nearest
+from topology.nearest import suggestion
 
 _QUANTITIES: dict[str, tuple[str, Callable[[str], float]]] = {
     "rtt": ("rtt_s", parse_seconds),
@@ -56,9 +56,7 @@ def _with_link(wan: Wan, table: dict[str, object]) -> Wan:
     known = [*_ENDS, *_QUANTITIES]
     for key in table:
         if key not in known:
-            raise InvalidArgumentError(
-                f"unknown key {key!r}; did you mean {nearest(key, known)!r}?"
-            )
+            raise InvalidArgumentError(f"unknown key {key!r}{suggestion(key, known)}")
     given: dict[str, float] = {}
     for key, (field, parse) in _QUANTITIES.items():
         if key in table:

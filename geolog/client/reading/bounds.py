@@ -127,6 +127,8 @@ def parse_bound(text: str, *, now_us: Callable[[], int]) -> Bound:
             return AtSequence(_number(text, sequence), _number(text, epoch) if at else None)
         case "time", ":":
             return AtTime(_time_us(text, rest, now_us))
+        case _, "" if _AGO.fullmatch(text):
+            return AtTime(_time_us(text, text, now_us))
         case _, "" if "-" in text:
             return AtDlsn(DLSN.parse(text))
         case _:

@@ -31,7 +31,7 @@ from geolog.wire.session.messages import (
     SessionHello,
 )
 from topology.errors import DamagedBytesError, InvalidArgumentError
-from topology.nearest import nearest
+from topology.nearest import suggestion
 
 RECORDS_MAX = 10_000
 """Records in one append."""
@@ -125,7 +125,7 @@ def _message(document: Document, id_: AppendId | None) -> FromClient:
             raise InvalidArgumentError('the frame has no "type" and no "value"')
         case str():
             raise InvalidArgumentError(
-                f"type {type_!r:.60} is unknown; did you mean {nearest(type_, _TYPES)!r}?"
+                f"type {type_!r:.60} is unknown{suggestion(type_, _TYPES)}"
             )
         case _:
             raise InvalidArgumentError(f"type {type_!r:.60} is not a string")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from geolog.wire.limits import INT64_MAX
 from geolog.wire.session.messages import RecordContent
 from topology.errors import InvalidArgumentError
-from topology.nearest import nearest
+from topology.nearest import suggestion
 
 RECORD_KEYS = frozenset(
     {"value", "value_base64", "key", "key_base64", "headers", "transaction_id"}
@@ -49,7 +49,7 @@ def check_keys(document: Mapping[str, object], known: Iterable[str], where: str)
     known = frozenset(known)
     for name in sorted(document.keys() - known):
         raise InvalidArgumentError(
-            f"{where}: unknown key {name!r:.60}; did you mean {nearest(name, known)!r}?"
+            f"{where}: unknown key {name!r:.60}{suggestion(name, known)}"
         )
 
 

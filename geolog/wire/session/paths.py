@@ -10,7 +10,7 @@ import attrs
 from geolog.protocol.stream_state import StreamName
 from geolog.wire.limits import INT64_MAX
 from topology.errors import InvalidArgumentError
-from topology.nearest import nearest
+from topology.nearest import suggestion
 
 _STREAM_PATH = re.compile(r"/v1/streams/([^/]+)/([^/]+)/(append|read)")
 _OWNER_PATH = re.compile(r"/v1/owner/([^/]+)/([^/]+)")
@@ -166,8 +166,8 @@ def _query(text: str, known: frozenset[str]) -> dict[str, str]:
     query: dict[str, str] = {}
     for name, value in parse_qsl(text, keep_blank_values=True):
         if name not in known:
-            meant = f"; did you mean {nearest(name, known)!r}?" if known else ""
-            raise InvalidArgumentError(f"unknown query parameter {name!r:.60}{meant}")
+            hint = suggestion(name, known)
+            raise InvalidArgumentError(f"unknown query parameter {name!r:.60}{hint}")
         if name in query:
             raise InvalidArgumentError(f"query parameter {name!r} is given twice")
         query[name] = value

@@ -103,7 +103,7 @@ def test_the_error_for_an_unknown_variable_names_the_nearest_known_one() -> None
     environment = {"GEOLOG_ZOOKEPER": "h:1", "GEOLOG_REGION": "eu-west", "PATH": "/bin"}
 
     assert check_environment(environment) == [
-        "unknown environment variable GEOLOG_ZOOKEPER; did you mean GEOLOG_ZOOKEEPER?"
+        "unknown environment variable GEOLOG_ZOOKEPER; did you mean 'GEOLOG_ZOOKEEPER'?"
     ]
 
 

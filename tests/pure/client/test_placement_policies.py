@@ -105,7 +105,7 @@ def test_a_given_policy_goes_before_an_installed_one() -> None:
         ("broken", "'here' is not a placement policy; it needs `name`, `fill` and"),
         ("missing", "cannot be loaded: AttributeError"),
         ("renamed", "has the name 'thrifty': streams freeze the name, so the two must agree"),
-        ("thirfty", "did you mean 'thrifty'\\? Known here: broken, missing, ready, renamed, "),
+        ("thirfty", "known here are broken, missing, ready, renamed, .*did you mean 'thrifty'"),
     ],
 )
 def test_a_name_that_names_no_policy_is_refused(name: str, says: str) -> None:

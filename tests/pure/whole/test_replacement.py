@@ -241,7 +241,7 @@ async def test_an_unknown_node_is_refused_with_the_nearest_name(
     autojump_clock: MockClock,
 ) -> None:
     async with a_world_of_segments() as (world, _):
-        with pytest.raises(UnknownNodeError, match="nearest known id is 'us-east-1'"):
+        with pytest.raises(UnknownNodeError, match="did you mean 'us-east-1'"):
             await replacer_of(world).replace("us-eats-1")
 
 
@@ -249,7 +249,7 @@ async def test_an_unknown_node_is_refused_with_the_nearest_name(
     ("successor_id", "kind", "text"),
     [
         ("us-east-1", InvalidArgumentError, "cannot replace itself"),
-        ("us-east-9", UnknownNodeError, "nearest known id"),
+        ("us-east-9", UnknownNodeError, "did you mean"),
         ("eu-west-1", InvalidArgumentError, "eu-west-1 is down"),
     ],
 )

@@ -170,7 +170,7 @@ async def test_a_preflight_reports_what_losing_the_nodes_would_do(
         assert (await preflight(access, members[:1] * 2)).nodes == members[:1]
         report = await preflight(access, members)
         assert [risk.risk for risk in report.risks] == ["reads"]
-        with pytest.raises(UnknownNodeError, match="nearest known id is 'us-east-1'"):
+        with pytest.raises(UnknownNodeError, match="did you mean 'us-east-1'"):
             await preflight(access, ["us-east-11"])
 
 
