@@ -33,11 +33,11 @@ from relay.protocol.bridge_messages import (
     BridgeRefused,
     BridgeWelcome,
     ChannelEnded,
-    DurableTold,
     FromHome,
     FromTarget,
     RelayedEntry,
     SendEntry,
+    WatermarkTold,
 )
 from relay.protocol.canary import TakenCanary
 from relay.protocol.incoming import IncomingChannel, IncomingEffect, PushEntry, Tell
@@ -180,8 +180,7 @@ class TargetBridge:
                 owed = {
                     number: channel.core.last
                     for number, channel in self._channels.items()
-                    if channel.core.last is not None
-                    and channel.core.last != channel.core.durable
+                    if not channel.core.is_settled
                 }
                 self._send_back(self._canary.take(mark_us, owed))
             case BridgeLeaving() if self._is_leaving:
@@ -250,7 +249,9 @@ class TargetBridge:
                     self._tell(message)
                     if isinstance(message, ChannelEnded):
                         channel.owning.cancel(reason="the channel has ended")
-                    elif isinstance(message, DurableTold):
+                    elif isinstance(message, WatermarkTold):
+                        self._send_back(self._canary.on_told(message.channel))
+                    else:
                         told = self._canary.on_durable(message.channel, message.watermark)
                         self._send_back(told)
                 case _:

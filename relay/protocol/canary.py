@@ -1,10 +1,11 @@
 """Canaries: what shows that a link is whole although no record goes over it.
 
 Theory of operation. Each heartbeat of a home is a canary. The target sends it back once all
-that was sent before it, on every channel, is durable in its mirrors or was given up. So one
-takes as long as a record would that is appended now: from the home's relay into the mirror, and
-back. One that does not come back shows a link that only looks alive. It is known by the time in
-it, which is the home's, and which the home alone compares.
+that was sent before it, on every channel, is durable in its mirrors or was given up, and all
+that was asked before it is answered. So one takes as long as a record would that is appended
+now: from the home's relay into the mirror, and back. One that does not come back shows a link
+that only looks alive. It is known by the time in it, which is the home's, and which the home
+alone compares.
 
 A target sends one back before it takes the next: where mirrors are slow, the canaries between
 are left out. Targets of older versions send none, and then nothing is known.
@@ -15,6 +16,8 @@ Rules: PROTOCOL B11.
 from collections import deque
 
 from geolog.protocol.watermark import Watermark
+
+_NOTHING = object()
 
 _OUT_MAX = 64
 """Canaries that are remembered; of more, the oldest are forgotten."""
@@ -59,25 +62,32 @@ class TakenCanary:
 
     def __init__(self) -> None:
         self._mark_us: int | None = None
-        self._owed: dict[int, Watermark] = {}
+        self._owed: dict[int, Watermark | None] = {}
 
     def __repr__(self) -> str:
         return f"TakenCanary({self._mark_us}, behind {len(self._owed)} channels)"
 
-    def take(self, mark_us: int, received: dict[int, Watermark]) -> int | None:
+    def take(self, mark_us: int, owed: dict[int, Watermark | None]) -> int | None:
         """One came; the time to send back now, if nothing is owed.
 
-        received: the last entry of each channel that has entries which are not durable.
+        owed: the last entry of each channel that has entries which are not durable; None for a
+        channel whose question is not answered.
         """
         if self._mark_us is not None:
             return None
-        self._mark_us, self._owed = mark_us, dict(received)
+        self._mark_us, self._owed = mark_us, dict(owed)
+        return self._done()
+
+    def on_told(self, channel: int) -> int | None:
+        """The question of a channel is answered; the time to send back now, if any."""
+        if self._owed.get(channel, _NOTHING) is None:
+            del self._owed[channel]
         return self._done()
 
     def on_durable(self, channel: int, watermark: Watermark) -> int | None:
         """A channel has everything up to here durably; the time to send back now, if any."""
-        owed = self._owed.get(channel)
-        if owed is not None and owed <= watermark:
+        owed = self._owed.get(channel, _NOTHING)
+        if isinstance(owed, Watermark) and owed <= watermark:
             del self._owed[channel]
         return self._done()
 

@@ -71,6 +71,11 @@ class IncomingChannel:
         return self._durable
 
     @property
+    def is_settled(self) -> bool:
+        """Whether the home's question is answered, and everything received is durable."""
+        return self._is_told and self._last == self._durable
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing more is taken."""
         return self._is_over

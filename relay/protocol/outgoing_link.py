@@ -160,8 +160,9 @@ class OutgoingLink:
         self._canaries.sent(mark_us, now_s)
 
     def on_canary_back(self, mark_us: int, *, now_s: float) -> None:
-        """A canary came back."""
-        if self._canaries.came_back(mark_us, now_s):
+        """A canary came back. Where an answer is due, that alone is progress."""
+        is_idle = not self._asking and not self._unanswered_bytes
+        if self._canaries.came_back(mark_us, now_s) and is_idle:
             self._progress_s = now_s
 
     def rest(self) -> None:

@@ -59,6 +59,16 @@ def test_a_canary_waits_for_each_channel_until_it_is_durable_or_ends() -> None:
     assert canary.take(9, {}) == 9
 
 
+def test_a_canary_waits_for_the_answer_to_a_question() -> None:
+    canary = TakenCanary()
+
+    assert canary.take(7, {1: None, 2: MARKS[1]}) is None
+    assert canary.on_durable(2, MARKS[1]) is None
+    assert canary.on_durable(1, MARKS[5]) is None, "nothing was sent on it yet"
+    assert canary.on_told(1) == 7
+    assert canary.on_told(1) is None
+
+
 @given(
     st.lists(
         st.one_of(
@@ -73,19 +83,22 @@ def test_no_canary_goes_back_before_what_was_received_with_it_is_done(
 ) -> None:
     """A naive count of what is left of the canary that waits decides."""
     canary = TakenCanary()
-    waiting: tuple[int, dict[int, Watermark]] | None = None
+    waiting: tuple[int, dict[int, Watermark | None]] | None = None
     for number, (kind, given_) in enumerate(steps):
         if kind == "take":
             assert isinstance(given_, list)
-            owed = {channel: MARKS[mark] for channel, mark in enumerate(given_) if mark}
+            owed: dict[int, Watermark | None] = {
+                channel: MARKS[mark] for channel, mark in enumerate(given_) if mark
+            }
             back = canary.take(number, owed)
             waiting = waiting or (number, owed)
         elif kind == "durable":
             assert isinstance(given_, tuple)
             channel, mark = given_
             back = canary.on_durable(channel, MARKS[mark])
-            if waiting is not None and waiting[1].get(channel, MARKS[5]) <= MARKS[mark]:
-                waiting[1].pop(channel, None)
+            owes = None if waiting is None else waiting[1].get(channel)
+            if waiting is not None and owes is not None and owes <= MARKS[mark]:
+                del waiting[1][channel]
         else:
             assert isinstance(given_, int)
             back = canary.on_ended(given_)

@@ -308,6 +308,29 @@ def test_a_question_that_is_never_answered_is_over_with_its_channel() -> None:
     assert not link.is_waiting
 
 
+def test_a_canary_that_comes_back_stands_for_no_answer_that_is_due() -> None:
+    link = link_of(buffer_with(home_log("1")))
+    for second in range(1, 11):
+        link.on_canary_sent(second, now_s=second)
+        link.on_canary_back(second, now_s=second + 0.25)
+
+    assert link.round_trip_s == 0.25
+    assert not link.is_stuck(now_s=9)
+    assert link.is_stuck(now_s=10.5)
+
+
+def test_an_idle_link_is_stuck_once_its_canaries_stay_away() -> None:
+    link = link_of()
+    link.on_canary_sent(1, now_s=1)
+    assert not link.is_stuck(now_s=100), "a target of an older version sends none back"
+
+    link.on_canary_back(1, now_s=100)
+    link.on_canary_sent(2, now_s=101)
+
+    assert not link.is_stuck(now_s=110)
+    assert link.is_stuck(now_s=111)
+
+
 def test_an_empty_mirror_that_is_to_begin_later_is_sent_nothing_of_what_is_before() -> None:
     log = home_log("11|c1")
     channel = OutgoingChannel(buffer_with(log))
