@@ -22,7 +22,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     likeness, found = max(
         (
             (difflib.SequenceMatcher(None, front, other.lower()).ratio(), other)
-            for other in sorted(known, reverse=True)
+            for other in sorted(known)
         ),
         default=(0.0, None),
         key=lambda one: one[0],

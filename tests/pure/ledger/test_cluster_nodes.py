@@ -188,7 +188,7 @@ async def test_a_table_is_read_again_and_moves_a_node_at_once(
         ("[locations\n", "is not TOML"),
         ('[locations]\na = ""\n', "node 'a': location ''"),
         ('[locations]\na = "/x/y/z"\n', "'a' has 3"),
-        ('[places]\na = "/x/y"\n', "did you mean 'locations'"),
+        ('[places]\na = "/x/y"\n', "unknown key 'places'; use locations"),
         (None, r"cannot read the locations table .*: No such file"),
     ],
 )

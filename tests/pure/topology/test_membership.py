@@ -201,7 +201,7 @@ def test_a_table_overrides_registration_and_a_script_overrides_both() -> None:
     ("text", "message"),
     [
         ("= 1", r"t.toml is not TOML: .*line 1"),
-        ("[places]", "has an unknown key 'places'; did you mean 'locations'"),
+        ("[places]", "has an unknown key 'places'; use locations"),
         ('[locations]\nn1 = "a/r"', "node 'n1': location 'a/r' is not of the form"),
         ("[locations]\nn1 = 7", "must be a string"),
         ('[locations]\nn1 = "/a/r"\nn2 = "/a/w/r"', "location /a/w/r of node 'n2' has 3 parts"),
