@@ -7,13 +7,11 @@ import trio
 
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.partition_trims import PartitionTrims
-from geolog.catalog.segment_list import SegmentList
 from geolog.client.reading.walk import PartitionWalk
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.metadata.documents import seal_document
 from geolog.metadata.seam import Freshness, Put
-from geolog.partition import mirror_upkeep
-from geolog.partition.mirror_writer import MirrorWriter, last_watermark
+from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.relay_multicast import MulticastPort
 from geolog.partition.stream_upkeep import Kept, StreamUpkeep
@@ -36,9 +34,8 @@ from relay.bridge.target_bridge import TargetBridge, _TargetChannel
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.incoming import IncomingChannel, IncomingEffect, PushEntry
-from relay.protocol.outgoing import FetchAfter, OutgoingChannel, OutgoingEffect
-from relay.protocol.outgoing_link import OutgoingLink
-from relay.protocol.standby_buffer import StandbyBuffer, Taken
+from relay.protocol.outgoing import OutgoingChannel, OutgoingEffect
+from relay.protocol.standby_buffer import StandbyBuffer
 from sim.planted.planted_bug import PlantedBug
 from sim.world.chance import Draws
 from sim.world.draws.relay_draws import with_bounded_loss, with_relays
@@ -51,8 +48,6 @@ from topology.errors import TrimmedError
 _push = TargetBridge._push
 _on_entry = MirrorCourse.on_entry
 _on_told = OutgoingChannel.on_told
-_on_fetched = OutgoingChannel.on_fetched
-_buffered = StandbyBuffer.push
 _wanted = HomeFeeds._wanted
 _next_entries = HomeLog.next_entries
 _relayed = HomeLog._relayed
@@ -241,80 +236,7 @@ def hold_for_ever(bound: LossBound, *, now_s: float) -> HeldBack | None:
     return bound._held or _look(bound, now_s=now_s)
 
 
-async def begin_as_it_comes(_mirror: MirrorWriter) -> None:
-    """Begin an empty mirror with the first entry that comes, without another look."""
-
-
-async def never_behind(
-    _mirror: MirrorWriter, _begin: Sequence, _last: Watermark | None, _home: SegmentList
-) -> bool:
-    """Wait for the home's last entry, also where the mirror begins behind it."""
-    return False
-
-
-def keep_the_room(link: OutgoingLink, number: int) -> None:
-    """Remove a channel, and go on counting what its target owed on it."""
-    link._channels.pop(number, None)
-    link._asking.discard(number)
-
-
-async def rows_are_never_gone(_walk: PartitionWalk) -> bool:
-    """Take rows that are gone for lost records, also where the mirror was begun again."""
-    return False
-
-
-def take_late_reads(
-    channel: OutgoingChannel, _fetch: FetchAfter, entries: list[RelayedEntry]
-) -> list[OutgoingEffect]:
-    """Take what a read of the log brings, whichever read it was, once one is under way."""
-    return [] if channel._fetch is None else _on_fetched(channel, channel._fetch, entries)
-
-
-def push_past_holes(buffer: StandbyBuffer, entry: RelayedEntry, *, now_s: float) -> Taken:
-    """Take any entry above the last one."""
-    end = buffer.end
-    if buffer._kept and end is not None and entry.watermark > end:
-        return _buffered(buffer, attrs.evolve(entry, previous=end), now_s=now_s)
-    return _buffered(buffer, entry, now_s=now_s)
-
-
 RELAY_BUGS: dict[str, PlantedBug] = {
-    "gap-unheard": PlantedBug(
-        106,
-        "an empty mirror begins behind records that its home has just dropped, without a gap",
-        [(MirrorWriter, "_check_beginning", begin_as_it_comes)],
-        drawn_for=with_evictions,
-    ),
-    "sealed-behind-its-end": PlantedBug(
-        107,
-        "a mirror that begins behind the last entry of its home waits for that to be sealed",
-        [(mirror_upkeep, "_begins_behind", never_behind)],
-        drawn_for=with_evictions,
-    ),
-    "stopped-keeps-room": PlantedBug(
-        108,
-        "a channel that its target gave up keeps its bytes in the link's window",
-        [(OutgoingLink, "end", keep_the_room)],
-        drawn_for=with_relays,
-    ),
-    "gone-rows-are-lost": PlantedBug(
-        109,
-        "a bounded read of a mirror that is begun again tells of lost records",
-        [(PartitionWalk, "_ends_in_gap", rows_are_never_gone)],
-        drawn_for=with_evictions,
-    ),
-    "late-reads-taken": PlantedBug(
-        110,
-        "a channel takes what a read of the log brings that it had stopped",
-        [(OutgoingChannel, "on_fetched", take_late_reads)],
-        drawn_for=with_relays,
-    ),
-    "holes-in-buffer": PlantedBug(
-        111,
-        "a buffer takes entries that are not right behind its last one",
-        [(StandbyBuffer, "push", push_past_holes)],
-        drawn_for=with_relays,
-    ),
     "loss-of-the-fastest": PlantedBug(
         112,
         "a bound on loss is judged by the fastest target, and what is not known counts as 0",
