@@ -11,7 +11,7 @@ from geolog.client.reading.walk import PartitionWalk
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.metadata.documents import seal_document
 from geolog.metadata.seam import Freshness, Put
-from geolog.partition.mirror_writer import last_watermark
+from geolog.partition.mirror_writer import MirrorWriter, last_watermark
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.relay_multicast import MulticastPort
 from geolog.partition.stream_upkeep import Kept, StreamUpkeep
@@ -236,7 +236,17 @@ def hold_for_ever(bound: LossBound, *, now_s: float) -> HeldBack | None:
     return bound._held or _look(bound, now_s=now_s)
 
 
+async def begin_as_it_comes(_mirror: MirrorWriter) -> None:
+    """Begin an empty mirror with the first entry that comes, without another look."""
+
+
 RELAY_BUGS: dict[str, PlantedBug] = {
+    "gap-unheard": PlantedBug(
+        106,
+        "an empty mirror begins behind records that its home has just dropped, without a gap",
+        [(MirrorWriter, "_check_beginning", begin_as_it_comes)],
+        drawn_for=with_evictions,
+    ),
     "loss-of-the-fastest": PlantedBug(
         112,
         "a bound on loss is judged by the fastest target, and what is not known counts as 0",

@@ -50,6 +50,7 @@ _SEEDS_MAX = 40
         ("multicast-before-acknowledged", 0),
         ("watermark-of-sequences", 0),
         ("loss-of-the-fastest", 9),
+        ("gap-unheard", 31),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:
