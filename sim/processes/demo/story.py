@@ -39,8 +39,9 @@ from topology.errors import (
 
 STREAM = "demo/flights"
 
-STORY_S_MAX = 110.0
-"""The whole demo must finish within 120 s."""
+STORY_S_MAX = 180.0
+"""When a demo counts as hanging. One should finish within 120 s, and takes 80 to 90 s on two
+idle cores; a machine that is busy with other work is given longer."""
 
 SEGMENT_BYTES = 4 << 20
 """Small, so that segments roll before and during the outage."""
