@@ -130,7 +130,7 @@ async def _state_of(
             ledger = (await access.ledgers.read(listed.record.ledger)).record
         except NoSuchLedgerError:
             return None
-    is_whole = stream.partitions == 1 and not partition.mirror
+    is_whole = stream.partitions == 1 and not stream.is_mirror(partition)
     what = str(stream.name) if is_whole else str(partition)
     terms = stream.placement_of(partition)
     return StreamState(what, stream.quorum, ledger, terms, stream.survive)

@@ -29,9 +29,12 @@ class Extent:
 
 
 async def extents_of(
-    access: ClusterAccess, name: PartitionName, end: PartitionEnd
+    access: ClusterAccess, name: PartitionName, end: PartitionEnd, *, is_mirror: bool = False
 ) -> AsyncGenerator[Extent, None]:
-    """All that are listed and were not trimmed. UnavailableError."""
+    """All that are listed and were not trimmed. UnavailableError.
+
+    is_mirror: of a log that may begin later than its home.
+    """
     before: SegmentRecord | None = None
     async with aclosing(access.partitions.segments.from_first(name)) as listed:
         async for some in listed:
@@ -40,7 +43,9 @@ async def extents_of(
             for segment, ledger in zip(segments, ledgers, strict=True):
                 if ledger is None:
                     continue  # Trimmed meanwhile.
-                due = await _sequence_due(access, name, before, segment)
+                due: int | None = segment.first_sequence
+                if before is not None or not is_mirror:
+                    due = await _sequence_due(access, name, before, segment)
                 yield Extent(name, segment, ledger, _last_entry(segment, end), due)
                 before = segment
             if len(segments) < len(some):
@@ -54,8 +59,6 @@ async def _sequence_due(
     segment: SegmentRecord,
 ) -> int | None:
     """The expected first sequence: after the previous segment, unless that was trimmed."""
-    if before is None and name.mirror:
-        return segment.first_sequence  # A mirror may begin at a later snapshot.
     sequence_next: int = FIRST_SEQUENCE
     if before is not None:
         assert before.last_sequence is not None, f"{before} has a successor and no end"

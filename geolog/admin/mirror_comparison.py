@@ -14,6 +14,7 @@ from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.stream_state import PartitionName
 
 _AT_ONCE = 64
 """Entries of each of the two logs in memory at a time, at most."""
@@ -28,10 +29,11 @@ class RowCompared:
     """Entries that differ from the home's, or that the home does not have."""
 
 
-async def compare_row(access: ClusterAccess, extent: Extent) -> RowCompared:
+async def compare_row(
+    access: ClusterAccess, extent: Extent, home: PartitionName
+) -> RowCompared:
     """Compare the entries of a mirror's row with the home's. The caller bounds the wait."""
     numbering = extent.segment.numbering
-    home = attrs.evolve(extent.partition, mirror="")
     found = await access.partitions.segments.at(home, [numbering.segment])
     if not found:
         return RowCompared(0, ())

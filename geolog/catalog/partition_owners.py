@@ -281,7 +281,9 @@ class PartitionOwners:
                 record = open_document(stored.data, StreamRecord, path=path)
                 if not record.is_incomplete:
                     logs = record.log_names()
-                    usable.update(one for one in logs if one.mirror or not record.is_sealed)
+                    usable.update(
+                        one for one in logs if record.is_mirror(one) or not record.is_sealed
+                    )
         return [name for name in names if name not in usable]
 
     # Taking a partition from its owner, for good.

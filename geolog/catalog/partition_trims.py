@@ -84,7 +84,12 @@ class PartitionTrims:
         return open_document(stored.data, TrimRecord, path=path), stored.version
 
     async def move(
-        self, name: PartitionName, first_sequence: Sequence, *, now_us: int
+        self,
+        name: PartitionName,
+        first_sequence: Sequence,
+        *,
+        now_us: int,
+        is_mirror: bool = False,
     ) -> TrimRecord:
         """Raise the trim to `first_sequence`; a trim that is higher already stays."""
         while True:
@@ -92,22 +97,24 @@ class PartitionTrims:
             if found.first_sequence >= first_sequence:
                 return found
             moved = attrs.evolve(found, first_sequence=first_sequence, trimmed_us=now_us)
-            at_home = await self._homes.checks(name, None)
+            at_home = [] if is_mirror else await self._homes.checks(name, None)
             try:
                 await self._metadata.multi(
                     [*at_home, Put(self._paths.trim(name), seal_document(moved), version)]
                 )
             except (BadVersionError, NoNodeError):
-                await self._homes.has_changed(name)
+                if not is_mirror:
+                    await self._homes.has_changed(name)
                 continue  # It or the home was moved meanwhile, or the partition is gone.
             return moved
 
-    async def evict(self, mirror: PartitionName, before: Sequence) -> TrimRecord:
+    async def evict(
+        self, mirror: PartitionName, before: Sequence, *, home: PartitionName
+    ) -> TrimRecord:
         """Let a mirror that ends before this sequence, the beginning of a segment, go on there.
 
         A mirror that was let go on further already stays so. NoSuchStreamError.
         """
-        home = attrs.evolve(mirror, mirror="")
         while True:
             found, version = await self._read(mirror, Freshness.LATEST)
             if found.evicted_before >= before:

@@ -56,7 +56,12 @@ class SegmentChanges:
         self._homes = homes
 
     async def complete(
-        self, name: PartitionName, owner: VersionedOwner, segment: VersionedSegment
+        self,
+        name: PartitionName,
+        owner: VersionedOwner,
+        segment: VersionedSegment,
+        *,
+        is_mirror: bool = False,
     ) -> None:
         """Store the end of a segment whose ledger is CLOSED. FencedError if not the owner.
 
@@ -65,7 +70,7 @@ class SegmentChanges:
         """
         path = self._paths.segment(name, segment.record.row_number)
         while True:
-            at_home = await self._homes.checks(name, None)
+            at_home = [] if is_mirror else await self._homes.checks(name, None)
             try:
                 await self._metadata.multi(
                     [
@@ -76,7 +81,8 @@ class SegmentChanges:
                 )
             except (BadVersionError, NoNodeError):
                 found = await self._owners.read_latest(name)
-                if found.version == owner.version and await self._homes.has_changed(name):
+                is_ours = found.version == owner.version
+                if is_ours and not is_mirror and await self._homes.has_changed(name):
                     continue
                 raise no_owner(name, found.record) from None
             return
@@ -89,6 +95,7 @@ class SegmentChanges:
         closing: ClosingSegment | None,
         opening: VersionedLedger,
         segment: SegmentRecord,
+        is_mirror: bool = False,
     ) -> tuple[VersionedOwner, VersionedLedger, VersionedSegment]:
         """Close one ledger and open its successor in one step, if still the owner.
 
@@ -115,7 +122,8 @@ class SegmentChanges:
             bucket = [Create(self._paths.segment_bucket(name, row))]
             makes = bucket if needs_bucket else []
             closes = [] if closing is None else self._close(name, closing)
-            at_home = await self._homes.checks(name, segment.home_epoch)
+            epoch = segment.home_epoch
+            at_home = [] if is_mirror else await self._homes.checks(name, epoch)
             try:
                 await self._metadata.multi([*at_home, *makes, *opens, *closes])
                 break
@@ -131,7 +139,8 @@ class SegmentChanges:
                 if isinstance(error, NoNodeError):
                     await self._ledgers.read_latest(opening.record.ledger)
                     raise
-                if found.version == owner.version and await self._homes.has_changed(name):
+                is_ours = found.version == owner.version
+                if is_ours and not is_mirror and await self._homes.has_changed(name):
                     continue
                 closing = await self._closing_over(name, owner, found, closing)
         # Each compare-and-set raises a version by one.
@@ -146,12 +155,18 @@ class SegmentChanges:
         return stored is not None and stored.data == seal_document(segment)
 
     async def finish(
-        self, name: PartitionName, owner: VersionedOwner, closing: ClosingSegment
+        self,
+        name: PartitionName,
+        owner: VersionedOwner,
+        closing: ClosingSegment,
+        *,
+        is_mirror: bool = False,
     ) -> None:
         """Close the last ledger without a successor. FencedError if not the owner."""
         is_owner = Check(self._paths.owner(name), owner.version)
         while True:
-            at_home = await self._homes.checks(name, closing.completed.home_epoch)
+            epoch = closing.completed.home_epoch
+            at_home = [] if is_mirror else await self._homes.checks(name, epoch)
             try:
                 await self._metadata.multi([*at_home, is_owner, *self._close(name, closing)])
                 return
@@ -161,7 +176,7 @@ class SegmentChanges:
                 found = await self._ledgers.read_latest(closing.ledger.record.ledger)
                 if closing.change.judge(found.record) is Judgement.STORED:
                     return  # It was our own write, and the answer was lost.
-                if await self._homes.has_changed(name):
+                if not is_mirror and await self._homes.has_changed(name):
                     continue
                 again = await self._closing_over(
                     name, owner, await self._owners.read_latest(name), closing

@@ -57,10 +57,8 @@ class StreamHomes:
         """The check for a step that changes a partition's log at home.
 
         FencedError if `home_epoch` is given, and the stream is not at home in it. Empty for a
-        mirror, which follows its home, and for a `global` stream.
+        `global` stream. Not for changes of a mirror, which follows its home.
         """
-        if name.mirror:
-            return []
         home = await self._known_home(name)
         if home is None:
             return []
@@ -70,8 +68,6 @@ class StreamHomes:
 
     async def has_changed(self, name: PartitionName) -> bool:
         """After a conflict: whether the home has changed since it was read last."""
-        if name.mirror:
-            return False
         before = self._known.get((name.stream, name.life))
         found = await self.read_latest(name.stream, name.life)
         self._keep(name, found)

@@ -44,7 +44,10 @@ class StreamView:
             [partial(self._describe_partition, one) for one in record.partition_names()]
         )
         mirrors = await all_of(
-            [partial(self._describe_mirror, one) for one in record.log_names() if one.mirror]
+            [
+                partial(self._describe_mirror, one, str(record.region_of(one)))
+                for one in record.mirrors_of(range(record.partitions))
+            ]
         )
         return attrs.evolve(_description(record, found), mirror_list=mirrors)
 
@@ -86,14 +89,14 @@ class StreamView:
             completed_sequence=0 if last_sequence is None else last_sequence + 1,
         )
 
-    async def _describe_mirror(self, name: PartitionName) -> MirrorDescription:
+    async def _describe_mirror(self, name: PartitionName, region: str) -> MirrorDescription:
         found, trim = await both(
             partial(self._describe_partition, name), partial(self.partitions.trims.read, name)
         )
         gap = trim.gap
         return MirrorDescription(
             partition=name.number,
-            region=name.mirror,
+            region=region,
             owner=found.owner,
             owner_epoch=found.owner_epoch,
             owner_is_alive=found.owner_is_alive,

@@ -504,7 +504,7 @@ class Log:
         for one in record.partition_names():
             at = await self._sequence_at(record, one, relay_from, record.partitions)
             first = await segment_begin(self._scan(record, one), at)
-            begins |= {one.mirrored_in(region): first for region in relay_to}
+            begins |= {record.log_in(region, one.number): first for region in relay_to}
         return begins
 
     @_public
@@ -750,8 +750,9 @@ class Log:
                 f"{record.name} is not relayed to {target!r}; its targets are"
                 f" {', '.join(record.relay_to) or 'none'}"
             )
-        mirrors = [one.mirrored_in(target) for one in names]
-        return await self.partition_opener.resync_mirrors(mirrors, accept_gap=accept_gap)
+        return await self.partition_opener.resync_mirrors(
+            record, target, [one.number for one in names], accept_gap=accept_gap
+        )
 
     @asynccontextmanager
     @_public
@@ -809,13 +810,14 @@ class Log:
             async with aclosing(extents_of(self.access, one, end)) as extents:
                 async for extent in extents:
                     await verifier.verify_ledger(extent)
-        mirrors = [one.mirrored_in(region) for one in names for region in record.relay_to]
-        for mirror in mirrors:
+        for mirror in record.mirrors_of(one.number for one in names):
             end = await self._scan(record, mirror).end()
-            async with aclosing(extents_of(self.access, mirror, end)) as extents:
+            at_home = record.partition(mirror.number)
+            opened = extents_of(self.access, mirror, end, is_mirror=True)
+            async with aclosing(opened) as extents:
                 async for extent in extents:
                     await verifier.verify_ledger(extent)
-                    compared = await compare_row(self.access, extent)
+                    compared = await compare_row(self.access, extent, at_home)
                     verifier.report.mirrored += compared.entries_count
                     verifier.report.mirrors_unequal += len(compared.defects)
                     for defect in compared.defects:
@@ -836,7 +838,8 @@ class Log:
         return PartitionScan(
             name,
             home_epoch=record.home_epoch,
-            origin=record.home if name.mirror else None,
+            origin=record.home if record.is_mirror(name) else None,
+            has_rows=bool(name.region or record.origin),
             check_life=partial(self._catalog.check_same, record),
             partitions=self._partitions,
             ledgers=self._ledgers,
@@ -861,7 +864,7 @@ class Log:
         at_home = self._scan(record, name, reader)
         if self.region not in record.relay_to:
             return at_home
-        mirror = self._scan(record, name.mirrored_in(self.region), reader)
+        mirror = self._scan(record, record.log_in(self.region, name.number), reader)
         if await self._partitions.segments.is_empty(mirror.name):
             return at_home
         try:

@@ -191,7 +191,7 @@ class ClusterPaths:
     def early_takeover(self, name: PartitionName) -> str:
         """The ephemeral permit for one partition."""
         stream = f"{name.stream.namespace}:{name.stream.name}"
-        place = f":{name.mirror}" if name.mirror else ""
+        place = f":{name.region}" if name.region else ""
         return f"{self.early_takeovers}/{stream}:{name.number}:{name.life}{place}"
 
     @property
@@ -242,9 +242,10 @@ class ClusterPaths:
     def partition(self, name: PartitionName) -> str:
         """Parent of everything of one partition; a recreated stream gets another.
 
-        A mirror's is next to that of its home, with the same children.
+        Those of its logs in other regions than its first home are next to it, with the same
+        children.
         """
-        kind = f"mirror-{name.mirror}" if name.mirror else "partition"
+        kind = f"mirror-{name.region}" if name.region else "partition"
         return f"{self.stream(name.stream)}/{kind}-{name.number}-{name.life}"
 
     def owner(self, name: PartitionName) -> str:

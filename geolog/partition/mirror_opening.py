@@ -44,10 +44,12 @@ async def open_mirror(
     is no longer relayed here. InvalidArgumentError in another region. A block that ends without
     an error leaves what was taken durable, and the open ledger CLOSED.
     """
-    if takeover.region != name.mirror:
+    region = stream.region_of(name)
+    if takeover.region != region:
         raise InvalidArgumentError(
-            f"mirror {name} is written in {name.mirror}; this process is in {takeover.region}"
+            f"mirror {name} is written in {region}; this process is in {takeover.region}"
         )
+    home = stream.partition(name.number)
     async with open_background() as nursery:
         source = LedgerAllocator(
             name,
@@ -59,7 +61,7 @@ async def open_mirror(
             nursery=nursery,
             config=config,
         )
-        taken = await takeover.take_over(name, who)
+        taken = await takeover.take_over(name, who, is_mirror=True)
         try:
             watermark = await _begun_behind_gap(name, taken, takeover)
         except BaseException:
@@ -79,7 +81,7 @@ async def open_mirror(
             nursery=nursery,
         )
         nursery.start_soon(writer.run, name=f"owner of {name}")
-        nursery.start_soon(follow_home, writer, takeover, name=f"upkeep of {name}")
+        nursery.start_soon(follow_home, writer, home, takeover, name=f"upkeep of {name}")
         try:
             yield writer
             await writer.wait_durable()

@@ -16,7 +16,7 @@ from geolog.catalog.segment_list import SegmentList
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
-from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import DataLostError
 
 _FENCE_S = 10.0
@@ -40,9 +40,11 @@ class MirrorResync:
         return max(0, self.begins - self.ended)
 
 
-async def planned_resync(mirror: PartitionName, partitions: PartitionMetadata) -> MirrorResync:
-    """What beginning the mirror again would do."""
-    home = attrs.evolve(mirror, mirror="")
+async def planned_resync(
+    stream: StreamRecord, region: str, number: int, partitions: PartitionMetadata
+) -> MirrorResync:
+    """What beginning the mirror of a partition again would do."""
+    mirror, home = stream.log_in(region, number), stream.partition(number)
     trim = await partitions.trims.read_latest(home)
     segments = SegmentList(home, partitions)
     await segments.refresh()
@@ -52,7 +54,7 @@ async def planned_resync(mirror: PartitionName, partitions: PartitionMetadata) -
     ended = own.first_sequence
     for listed in await partitions.segments.all(mirror):
         ended = max(ended, Sequence((listed.record.last_sequence or -1) + 1))
-    return MirrorResync(mirror.number, mirror.mirror, ended, begins)
+    return MirrorResync(number, region, ended, begins)
 
 
 async def resync_mirror(

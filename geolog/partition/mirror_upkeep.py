@@ -8,7 +8,6 @@ Rules: PROTOCOL H11, H13 and H14.
 
 import math
 
-import attrs
 import trio
 
 from geolog.catalog.segment_list import SegmentList
@@ -27,9 +26,8 @@ from topology.errors import GeologError, SealedError, UnavailableError
 _RETRY_S = 1.0
 
 
-async def follow_home(mirror: MirrorWriter, takeover: Takeover) -> None:
+async def follow_home(mirror: MirrorWriter, home: PartitionName, takeover: Takeover) -> None:
     """Trim the mirror with its home, and seal it; end it once it is sealed, or all is gone."""
-    home = attrs.evolve(mirror.name, mirror="")
     while mirror.failure is None:
         changed = trio.Event()
         pause_s = math.inf
@@ -73,7 +71,7 @@ async def _is_sealed(
     ):
         await mirror.wait_reached(mark)
     sealed = await partitions.owners.seal(mirror.name)
-    await takeover.end_open_segment(mirror.name, sealed)
+    await takeover.end_open_segment(mirror.name, sealed, is_mirror=True)
     mirror.end(SealedError(f"mirror {mirror.name} is sealed, as its home is"))
     return True
 

@@ -275,7 +275,9 @@ class MirrorWriter:
         NoSuchStreamError.
         """
         known = min(first_sequence, self.acknowledged.sequence_next)
-        await self._partitions.trims.move(self.name, known, now_us=self._now_us())
+        await self._partitions.trims.move(
+            self.name, known, now_us=self._now_us(), is_mirror=True
+        )
         await self._partitions.trims.drop_trimmed(self.name)
 
     def _tell_progress(self) -> None:
@@ -347,6 +349,11 @@ class MirrorWriter:
         self._tell_progress()
 
     # What `SegmentRoller` asks and reports.
+
+    @property
+    def is_mirror(self) -> bool:
+        """True: its changes do not depend on where the stream is at home."""
+        return True
 
     @property
     def is_failed(self) -> bool:
@@ -442,7 +449,9 @@ class MirrorWriter:
             with suppress(GeologError):  # The next owner recovers what is left open.
                 if closing is not None:
                     finish = self._partitions.changes.finish
-                    await self._insist(partial(finish, self.name, self._rows.owner, closing))
+                    await self._insist(
+                        partial(finish, self.name, self._rows.owner, closing, is_mirror=True)
+                    )
             await self._owners.release(self._rows.owner)
             await self._rows.discard_unused()
             if closing is not None and closing.change.last_entry is not None:

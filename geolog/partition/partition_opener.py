@@ -77,25 +77,28 @@ class PartitionOpener:
         )
 
     async def resync_mirrors(
-        self, mirrors: Sequence[PartitionName], *, accept_gap: bool
+        self, stream: StreamRecord, region: str, numbers: Sequence[int], *, accept_gap: bool
     ) -> list[MirrorResync]:
-        """Begin mirrors again with what their homes have left; see `resync_mirror`.
+        """Begin mirrors of these partitions again with what their homes have left.
+
+        See `resync_mirror`.
 
         ConflictError, and nothing is done, if records would be missing and that is not
         accepted. SealedError, FencedError.
         """
         partitions = self.upkeep.partitions
-        planned = [await planned_resync(mirror, partitions) for mirror in mirrors]
+        planned = [await planned_resync(stream, region, one, partitions) for one in numbers]
         if not accept_gap and (lacking := [one for one in planned if one.gap_count]):
             told = [
-                f"{mirrors[0].stream}#{one.partition}: the home does not have records"
+                f"{stream.name}#{one.partition}: the home does not have records"
                 f" {one.ended} to {one.begins - 1} any more, and {one.region} never got them"
                 for one in lacking
             ]
             raise ConflictError(
                 f"{'; '.join(told)}. Nothing was done. To go on without them, accept the gap"
             )
-        for mirror, one in zip(mirrors, planned, strict=True):
+        for one in planned:
+            mirror = stream.log_in(region, one.partition)
             await resync_mirror(mirror, one, self.upkeep.takeover, who=self.who)
         return planned
 
@@ -106,7 +109,7 @@ class PartitionOpener:
         """
         takeover = self.upkeep.takeover
         sealed = await takeover.partitions.owners.seal(mirror)
-        await takeover.end_open_segment(mirror, sealed)
+        await takeover.end_open_segment(mirror, sealed, is_mirror=True)
         return await last_watermark(mirror, takeover)
 
     @asynccontextmanager

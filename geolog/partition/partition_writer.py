@@ -557,6 +557,11 @@ class PartitionWriter:
     # What `SegmentRoller` asks and reports.
 
     @property
+    def is_mirror(self) -> bool:
+        """False: it changes the log at home."""
+        return False
+
+    @property
     def is_failed(self) -> bool:
         """Whether to stop writing."""
         return self._failure is not None or self._is_fenced

@@ -81,6 +81,7 @@ class SegmentActivation:
                     closing=closing,
                     opening=prepared.ledger,
                     segment=segment,
+                    is_mirror=self._user.is_mirror,
                 )
             except NoSuchLedgerError:
                 expired = prepared.ledger.record.ledger

@@ -26,6 +26,11 @@ class SegmentUser(LedgerListener, Protocol):
     """The owner whose entries are written to the segments."""
 
     @property
+    def is_mirror(self) -> bool:
+        """Whether the log is a mirror, which changes wherever the stream is at home."""
+        ...
+
+    @property
     def is_failed(self) -> bool:
         """Whether to stop writing."""
         ...

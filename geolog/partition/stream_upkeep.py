@@ -139,7 +139,7 @@ class StreamUpkeep:
         Mirrors that would keep too much are let go on further behind.
         """
         held = {
-            region: await self._mirrored_to(name.mirrored_in(region))
+            region: await self._mirrored_to(stream.log_in(region, name.number))
             for region in stream.relay_to
         }
         least = min(one.begin for one in held.values())
@@ -148,7 +148,8 @@ class StreamUpkeep:
             for region, mirrored in held.items():
                 if mirrored.begin + 1 >= kept:
                     continue
-                await self.partitions.trims.evict(name.mirrored_in(region), kept)
+                mirror = stream.log_in(region, name.number)
+                await self.partitions.trims.evict(mirror, kept, home=name)
                 held[region] = Kept.of(kept, mirrored.stored)
                 _log.warning(
                     "%s: the mirror in %s lacks trimmed records of more than %d bytes; if it"

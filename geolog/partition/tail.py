@@ -66,13 +66,20 @@ class TailFinder:
         self._recoveries = RecoveryPatience()
         self._contradictions: dict[PartitionName, str] = {}  # While the end is looked for.
 
-    async def end_of(self, name: PartitionName) -> PartitionEnd:
+    async def end_of(
+        self, name: PartitionName, *, may_be_emptied: bool = False
+    ) -> PartitionEnd:
         """The end of the partition at some moment after this call; the caller bounds the wait.
 
-        NoSuchStreamError.
+        may_be_emptied: whether the list may lose all its rows. NoSuchStreamError.
         """
         self._contradictions.pop(name, None)
-        search = EndSearch(name, absences=self._absences, recoveries=self._recoveries)
+        search = EndSearch(
+            name,
+            absences=self._absences,
+            recoveries=self._recoveries,
+            may_be_emptied=may_be_emptied,
+        )
         step = search.begin()
         while True:
             match step:

@@ -63,6 +63,7 @@ class _Run:
     name: PartitionName
     who: str
     core: PartitionTakeover
+    is_mirror: bool
     owner: VersionedOwner | None = None
     """None until the partition is claimed."""
     last_version: int = 0
@@ -98,13 +99,15 @@ class Takeover:
     progress: RecoveryProgress = attrs.field(factory=RecoveryProgress)
     """Counts what all recoveries, and all reading back of logs, have done."""
 
-    async def take_over(self, name: PartitionName, who: str) -> TakenOver:
-        """Own the partition, with every listed ledger CLOSED.
+    async def take_over(
+        self, name: PartitionName, who: str, *, is_mirror: bool = False
+    ) -> TakenOver:
+        """Own the partition, or its mirror, with every listed ledger CLOSED.
 
         FencedError if another process took it over in turn. SealedError, NoSuchStreamError. If
         this fails for any reason, the partition is given back.
         """
-        run = _Run(name, who, PartitionTakeover(name))
+        run = _Run(name, who, PartitionTakeover(name), is_mirror)
         try:
             await self._follow(run, run.core.begin())
         except BaseException:
@@ -113,13 +116,13 @@ class Takeover:
         return TakenOver(run.claimed, run.core.state, run.core.first_sequence)
 
     async def end_open_segment(
-        self, name: PartitionName, owner: VersionedOwner
+        self, name: PartitionName, owner: VersionedOwner, *, is_mirror: bool = False
     ) -> PartitionState:
         """Close the ledger that may be open, store its segment's end, recover the state.
 
         FencedError if another process owns the partition.
         """
-        run = _Run(name, owner.record.owner, PartitionTakeover(name), owner)
+        run = _Run(name, owner.record.owner, PartitionTakeover(name), is_mirror, owner)
         await self._follow(run, run.core.end_open_segment(owner.record.segment_highest))
         return run.core.state
 
@@ -176,11 +179,13 @@ class Takeover:
             case CloseLedger(ledger):
                 return core.on_closed(await self._close(ledger))
             case RecoverState(last):
-                state = await self._recovered_state(name, last)
+                state = await self._recovered_state(run, last)
                 return core.on_state(state, now_us=self.now_us())
             case CompleteSegment(completed):
                 stored = VersionedSegment(completed, run.last_version)
-                await self.partitions.changes.complete(name, run.claimed, stored)
+                await self.partitions.changes.complete(
+                    name, run.claimed, stored, is_mirror=run.is_mirror
+                )
                 return []
             case _:
                 assert_never(step)
@@ -198,15 +203,13 @@ class Takeover:
         assert closed.last_entry is not None
         return closed.last_entry
 
-    async def _recovered_state(
-        self, name: PartitionName, last: SegmentRecord
-    ) -> PartitionState:
-        if name.mirror:
+    async def _recovered_state(self, run: _Run, last: SegmentRecord) -> PartitionState:
+        if run.is_mirror:
             return await recovered_row(
                 last, ledgers=self.ledgers, reader=self.reader(), progress=self.progress
             )
         return await recovered_state(
-            name,
+            run.name,
             last=last,  # A later one belongs to an owner that has fenced us meanwhile.
             segments=self.partitions.segments,
             ledgers=self.ledgers,

@@ -233,8 +233,11 @@ class EndSearch:
         *,
         absences: OwnerAbsences[PartitionName],
         recoveries: RecoveryPatience,
+        may_be_emptied: bool = False,
     ) -> None:
+        """may_be_emptied: whether the list may lose all its rows, as that of a mirror may."""
         self._name = name
+        self._may_be_emptied = may_be_emptied
         self._absences = absences
         self._recoveries = recoveries
         self._segment: SegmentRecord | None = None
@@ -271,7 +274,7 @@ class EndSearch:
             return self._if_last
         # A mirror that goes on behind what its home dropped loses all its rows. A list that was
         # read after the number, and is still empty, cannot be stale.
-        if self._segment is None and self._name.mirror:
+        if self._segment is None and self._may_be_emptied:
             if segment_highest == self._emptied_to:
                 return ReadBeginning()
             self._emptied_to = segment_highest

@@ -9,6 +9,7 @@ Rules: PROTOCOL H3, O10 and S17.
 
 import enum
 import re
+from collections.abc import Iterable
 
 import attrs
 
@@ -90,23 +91,21 @@ def _nearest_name(part: str) -> str:
 class PartitionName:
     """`NAMESPACE/NAME#P`: one partition of a stream, a log of its own.
 
-    A mirror of it in another region is `NAMESPACE/NAME#P@REGION`, a log as well.
+    A `regional` stream has a log in each region of its own. The one in the region of its first
+    home is named so; those in other regions are `NAMESPACE/NAME#P@REGION`. Which of them is the
+    home and which are mirrors may change: the stream's record tells.
     """
 
     stream: StreamName
     number: int = 0
     life: str = ""
     """The life of its stream; a stream made again under the same name has another life."""
-    mirror: str = ""
-    """The region of the mirror; empty for the log at home."""
+    region: str = ""
+    """The region of the log; empty in that of the stream's first home."""
 
     def __str__(self) -> str:
-        place = f"@{self.mirror}" if self.mirror else ""
+        place = f"@{self.region}" if self.region else ""
         return f"{self.stream}#{self.number}{place}"
-
-    def mirrored_in(self, region: str) -> "PartitionName":
-        """The mirror of this partition in that region."""
-        return attrs.evolve(self, mirror=region)
 
 
 def parse_target(text: str) -> tuple[StreamName, int | None]:
@@ -154,6 +153,8 @@ class StreamRecord:
     """Whether the stream is being made or deleted; until that is done it cannot be used."""
     home_epoch: int = FIRST_HOME_EPOCH
     """Number of its current home. Records written before this field existed lack it."""
+    origin: str = ""
+    """The region of its first home; empty if it has never moved."""
     placement: PlacementTerms = REGION_AWARE_TERMS
     survive: str = ""
     """The losses that it was asked to survive; empty if its quorums were given instead."""
@@ -190,23 +191,36 @@ class StreamRecord:
             max_s=self.rpo_max_s,
         )
 
+    # Its logs: for each partition one at home, and a mirror in each target.
+
+    def log_in(self, region: str | None, number: int) -> PartitionName:
+        """The name of a partition's log in that region; None for that of a `global` stream."""
+        is_first = region is None or region == (self.origin or self.home)
+        return PartitionName(self.name, number, self.life, "" if is_first else region or "")
+
+    def region_of(self, name: PartitionName) -> str | None:
+        """The region of one of its logs; None for a `global` stream."""
+        return name.region or self.origin or self.home
+
+    def is_mirror(self, name: PartitionName) -> bool:
+        """Whether this log of it is not the one at home."""
+        return self.region_of(name) != self.home
+
     def partition_names(self) -> list[PartitionName]:
-        """The names of all its partitions."""
-        return [
-            PartitionName(self.name, number, self.life) for number in range(self.partitions)
-        ]
+        """The names of all its partitions: of the logs at home."""
+        return [self.log_in(self.home, number) for number in range(self.partitions)]
+
+    def mirrors_of(self, numbers: Iterable[int]) -> list[PartitionName]:
+        """The names of the mirrors of these partitions in all targets."""
+        return [self.log_in(region, number) for number in numbers for region in self.relay_to]
 
     def log_names(self) -> list[PartitionName]:
         """The names of all its logs: those at home, then each with its mirrors."""
-        at_home = self.partition_names()
-        mirrors = [one.mirrored_in(region) for one in at_home for region in self.relay_to]
-        return at_home + mirrors
+        return self.partition_names() + self.mirrors_of(range(self.partitions))
 
     def placement_of(self, name: PartitionName) -> PlacementTerms:
         """The terms that place the ledgers of one of its logs."""
-        if not name.mirror:
-            return self.placement
-        return attrs.evolve(self.placement, region=name.mirror)
+        return attrs.evolve(self.placement, region=self.region_of(name))
 
     def partition(self, number: int) -> PartitionName:
         """The name of one partition; InvalidArgumentError names those that exist."""
@@ -215,7 +229,7 @@ class StreamRecord:
                 f"{self.name} has no partition {number}; its partitions are"
                 f" {'0' if self.partitions == 1 else f'0 to {self.partitions - 1}'}"
             )
-        return PartitionName(self.name, number, self.life)
+        return self.log_in(self.home, number)
 
 
 @attrs.frozen(kw_only=True)
@@ -274,10 +288,11 @@ class TrimRecord:
 class SegmentRecord:
     """One ledger in a partition's list: a row of it.
 
-    At home each row is a segment. A mirror may have several rows of one segment, one after the
-    other, because its owner was taken over in the middle. While a row is the last and not
-    completed, its `last_…` fields are None. The ledger of a completed one is CLOSED at
-    `last_entry`; an empty one has `last_sequence` = `first_sequence` - 1.
+    At the first home each row is a segment. A mirror may have several rows of one segment, one
+    after the other, because its owner was taken over in the middle; a home that was a mirror
+    has rows of both kinds. While a row is the last and not completed, its `last_…` fields are
+    None. The ledger of a completed one is CLOSED at `last_entry`; an empty one has
+    `last_sequence` = `first_sequence` - 1.
     """
 
     segment: int
@@ -301,7 +316,7 @@ class SegmentRecord:
     size_bytes: int | None = None
     """Bytes of its batches."""
     row: int | None = None
-    """Its number in a mirror's list; None at home, where that is the segment's."""
+    """Its number in the list; None at the first home, where that is the segment's."""
     first_entry: SegmentEntry = SEGMENT_BEGIN
     """The entry of the segment that its ledger begins with."""
 

@@ -204,7 +204,7 @@ class TargetBridge:
                         f"{asked.stream} of life {asked.life!r} is not relayed from"
                         f" {self._home}: it has life {record.life!r} and home {record.home}"
                     )
-                name = record.partition(asked.partition).mirrored_in(self._hello.region)
+                name = record.log_in(self._hello.region, asked.partition)
                 try:
                     user = MirrorUser(channel, partial(self._on_taken, channel))
                     async with self._mirrors.use(record, name, user) as mirror:

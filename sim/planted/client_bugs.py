@@ -255,7 +255,12 @@ async def _activate_later(
     while True:
         try:
             await activation._changes.activate(
-                activation._name, owner, closing=closing, opening=opening, segment=segment
+                activation._name,
+                owner,
+                closing=closing,
+                opening=opening,
+                segment=segment,
+                is_mirror=activation._user.is_mirror,
             )
         except GeologError as error:
             if error.retriable:

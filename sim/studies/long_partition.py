@@ -58,8 +58,11 @@ class _Continued(Takeover):
 
     state: PartitionState
 
-    async def take_over(self, name: PartitionName, who: str) -> TakenOver:
+    async def take_over(
+        self, name: PartitionName, who: str, *, is_mirror: bool = False
+    ) -> TakenOver:
         """Own the partition, starting from the given state."""
+        assert not is_mirror, "its state is the log's at home"
         owner = await self.owners.take(name, who)
         return TakenOver(owner, self.state.copy(), 0)
 

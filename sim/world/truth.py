@@ -32,14 +32,14 @@ class Truth:
 
     def evicted_of(self, partition: int, region: str) -> int:
         """Where its home lets a partition's mirror go on without what comes before, or 0."""
-        found = self._trim(partition, mirror=region)
+        found = self._trim(partition, region=region)
         return 0 if found is None else found.evicted_before
 
-    def _trim(self, partition: int, *, mirror: str = "") -> TrimRecord | None:
+    def _trim(self, partition: int, *, region: str = "") -> TrimRecord | None:
         life = self._life_of_stream()
         if life is None:
             return None
-        name = PartitionName(_STREAM, partition, life, mirror=mirror)
+        name = PartitionName(_STREAM, partition, life, region=region)
         path = _PATHS.trim(name)
         node = self._store.tree.nodes.get(path)
         if node is None:

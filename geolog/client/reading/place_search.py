@@ -94,10 +94,10 @@ class PlaceSearch:
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
         entry = SegmentEntry(dlsn.entry)
         begin = Begin(dlsn.segment, entry, trim, slot=dlsn.slot)
-        return await self._in_mirror(begin) if self._scan.name.mirror else begin
+        return await self._in_row(begin) if self._scan.has_rows else begin
 
-    async def _in_mirror(self, begin: Begin) -> Begin:
-        """The place of a DLSN in a mirror, which may have several rows of its segment."""
+    async def _in_row(self, begin: Begin) -> Begin:
+        """The place of a DLSN in a list that may have several rows of its segment."""
         place = begin.segment, begin.entry
         row = await self._scan.last_segment(lambda one: (one.segment, one.first_entry) <= place)
         if row is None:
@@ -110,7 +110,7 @@ class PlaceSearch:
         """Whether the place lies before the entries of the first listed segment's ledger."""
         segment = await self._scan.segment(first)
         if segment is None:
-            return not self._scan.name.mirror and dlsn.segment < first
+            return not self._scan.has_rows and dlsn.segment < first
         if dlsn.segment != segment.segment:
             return dlsn.segment < segment.segment
         return segment.numbering.is_in_earlier(SegmentEntry(dlsn.entry))

@@ -67,6 +67,7 @@ class PartitionScan:
         *,
         home_epoch: int,
         origin: str | None = None,
+        has_rows: bool = False,
         partitions: PartitionMetadata,
         ledgers: LedgerMetadata,
         reader: LedgerReader,
@@ -76,8 +77,13 @@ class PartitionScan:
         config: ReaderConfig,
         rng: random.Random,
     ) -> None:
-        """origin: the home, if `name` is its mirror."""
+        """Read a log as of this home epoch.
+
+        origin: the home, if `name` is its mirror. has_rows: whether several ledgers of its list
+        may be parts of one segment, as in a mirror.
+        """
         self.name = name
+        self.has_rows = has_rows
         self.origin = origin
         self.home_epoch = home_epoch
         self.reader = reader
@@ -97,7 +103,7 @@ class PartitionScan:
         """The current end of the partition. UnavailableError if it cannot be found in time."""
         timeout_s = self.config.end_timeout_s
         return await self._insist(
-            lambda: self._tail.end_of(self.name),
+            lambda: self._tail.end_of(self.name, may_be_emptied=self.has_rows),
             timeout_s=timeout_s,
             late=f"the end of {self.name} could not be found within {timeout_s} s",
             why=lambda: self._tail.why_not_found(self.name),

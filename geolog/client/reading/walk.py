@@ -173,9 +173,9 @@ class PartitionWalk:
     async def _begins_elsewhere(self, row: SegmentRecord) -> bool:
         """Whether a mirror's row is the next, but begins elsewhere than the one before ended.
 
-        Its home evicted what was between, or the mirror was begun again.
+        Its home evicted what was between, or the mirror was begun again. It may be a home now.
         """
-        if not self._scan.name.mirror or self._entry != row.numbering.first:
+        if not self._scan.has_rows or self._entry != row.numbering.first:
             return False
         if self._sequence is not None:
             return self._sequence != row.first_sequence

@@ -148,7 +148,7 @@ class Looking:
         self._told_count += len(told)
         ledgers = self._records(_LEDGERS, LedgerRecord)
         partitions = self._partitions()
-        mirrors = {(one.mirror, one.number): one for one in self._mirrors(partitions)}
+        mirrors = {(one.region, one.number): one for one in self._mirrors(partitions)}
         return Look(
             self.world,
             self._history,
@@ -183,7 +183,7 @@ class Looking:
 
     def _mirrors(self, partitions: list[PartitionName]) -> list[PartitionName]:
         found = [
-            one.mirrored_in(region)
+            attrs.evolve(one, region=region)
             for one in partitions
             for region in self.world.options.relay_to
         ]

@@ -1,12 +1,20 @@
-"""Stream names, and segments that are completed once."""
+"""Stream names, the logs of a stream, and segments that are completed once."""
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from geolog.protocol.ids import EntryId, Epoch, LedgerId, Sequence
-from geolog.protocol.stream_state import SegmentRecord, StreamName
+from geolog.protocol.stream_state import (
+    SegmentRecord,
+    StreamMode,
+    StreamName,
+    StreamRecord,
+)
+from tests.pure.topology.notation import quorum_of
 from topology.errors import InvalidArgumentError
+from topology.stream_policy import PlacementTerms
 
 
 def segment() -> SegmentRecord:
@@ -86,3 +94,45 @@ def test_a_segment_is_completed_once_and_never_before_it_begins() -> None:
         completed(completed(segment(), 4, 140), 4, 140)
     with pytest.raises(AssertionError):
         completed(segment(), 4, 98)
+
+
+def relayed_stream() -> StreamRecord:
+    return StreamRecord(
+        name=StreamName("shop", "carts"),
+        mode=StreamMode.REGIONAL,
+        quorum=quorum_of("3/3/2 m1"),
+        segment_bytes=1 << 20,
+        created_us=5,
+        life="a",
+        placement=PlacementTerms(region="us-east"),
+        relay_to=("ap-northeast", "eu-west"),
+    )
+
+
+def test_each_region_keeps_its_log_when_the_home_moves() -> None:
+    before = relayed_stream()
+    moved = attrs.evolve(
+        before,
+        origin="us-east",
+        home_epoch=2,
+        placement=attrs.evolve(before.placement, region="eu-west"),
+        relay_to=("ap-northeast", "us-east"),
+    )
+
+    assert [str(one) for one in before.log_names()] == [
+        "shop/carts#0",
+        "shop/carts#0@ap-northeast",
+        "shop/carts#0@eu-west",
+    ]
+    assert [str(one) for one in moved.log_names()] == [
+        "shop/carts#0@eu-west",
+        "shop/carts#0@ap-northeast",
+        "shop/carts#0",
+    ]
+    for region in ("us-east", "eu-west", "ap-northeast"):
+        log = moved.log_in(region, 0)
+        assert log == before.log_in(region, 0)
+        assert moved.region_of(log) == before.region_of(log) == region
+        assert moved.placement_of(log).region == region
+        assert before.is_mirror(log) == (region != "us-east")
+        assert moved.is_mirror(log) == (region != "eu-west")

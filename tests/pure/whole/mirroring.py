@@ -72,7 +72,7 @@ async def home_of(log: geolog.Log, number: int = 0) -> PartitionName:
 
 
 async def mirror_of(log: geolog.Log, number: int = 0, region: str = TARGET) -> PartitionName:
-    return (await home_of(log, number)).mirrored_in(region)
+    return attrs.evolve(await home_of(log, number), region=region)
 
 
 async def rows_of(log: geolog.Log, name: PartitionName) -> list[SegmentRecord]:

@@ -1,5 +1,6 @@
 """Targets of a `regional` stream: their mirrors are made, grown and deleted with the stream."""
 
+import attrs
 import pytest
 from trio.testing import MockClock
 
@@ -146,7 +147,7 @@ async def test_an_append_sent_to_a_target_goes_to_the_home(autojump_clock: MockC
 async def test_the_name_of_a_mirror_says_its_region() -> None:
     at_home = PartitionName(StreamName.parse(STREAM), 3, "1")
 
-    assert str(at_home.mirrored_in("eu-west")) == "shop/carts#3@eu-west"
+    assert str(attrs.evolve(at_home, region="eu-west")) == "shop/carts#3@eu-west"
 
 
 async def test_an_owner_whose_home_was_moved_away_lists_no_further_segment(
