@@ -9,6 +9,7 @@ import attrs
 
 from geolog.admin.cluster_access import ClusterAccess
 from geolog.admin.extents import Extent
+from geolog.catalog.segment_list import SegmentList
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.ledger.reading.ledger_stream import LedgerStream
@@ -34,27 +35,42 @@ async def compare_row(
 ) -> RowCompared:
     """Compare the entries of a mirror's row with the home's. The caller bounds the wait."""
     numbering = extent.segment.numbering
-    found = await access.partitions.segments.at(home, [numbering.segment])
-    if not found:
-        return RowCompared(0, ())
-    try:
-        ledger = (await access.ledgers.read_latest(found[0].record.ledger)).record
-    except NoSuchLedgerError:
-        return RowCompared(0, ())
+    rows = SegmentList(home, access.partitions)
+    await rows.refresh()
     defects: list[str] = []
-    for start in range(0, extent.last + 1, _AT_ONCE):
+    entries_count, start = 0, EntryId(0)
+    while start <= extent.last:
+        there = numbering.in_segment(start)
+        row = await rows.row_of(numbering.segment, there)
+        if row is None:  # The home has trimmed it, and perhaps all of the segment.
+            number = await rows.next_from(1)
+            row = None if number is None else await rows.at(number)
+            if row is None or row.segment != numbering.segment or row.first_entry <= there:
+                break
+            start = numbering.in_ledger(row.first_entry)
+            continue
+        try:
+            ledger = (await access.ledgers.read_latest(row.ledger)).record
+        except NoSuchLedgerError:
+            break
         last = EntryId(min(extent.last, start + _AT_ONCE - 1))
-        mirrored = await _read(access, extent.ledger, EntryId(start), last)
-        begin = found[0].record.numbering.in_ledger(numbering.in_segment(EntryId(start)))
+        mirrored = await _read(access, extent.ledger, start, last)
+        begin = row.numbering.in_ledger(there)
         originals = await _read(access, ledger, begin, EntryId(begin + last - start))
-        for place, copy in enumerate(mirrored):
+        # Entries behind those of a row that was completed are in the home's next row.
+        compared = mirrored[: len(originals)] if row.is_completed and originals else mirrored
+        for place, copy in enumerate(compared):
             where = f"{extent.partition} segment {numbering.segment} entry"
             where += f" {numbering.in_segment(copy.entry)}"
             if place >= len(originals):
                 defects.append(f"{where}: the home does not have it")
             elif copy.decoded.data != originals[place].decoded.data:
                 defects.append(f"{where}: it differs from the home's")
-    return RowCompared(extent.last + 1, tuple(defects))
+        if not compared:
+            break
+        entries_count += len(compared)
+        start = EntryId(start + len(compared))
+    return RowCompared(entries_count, tuple(defects))
 
 
 async def _read(

@@ -71,6 +71,9 @@ class Log:
     relay_status = _in_trio_thread(TrioLog.relay_status)
     pause_relay = _in_trio_thread(TrioLog.pause_relay)
     resync_relay = _in_trio_thread(TrioLog.resync_relay)
+    switch_over = _in_trio_thread(TrioLog.switch_over)
+    plan_switch_over = _in_trio_thread(TrioLog.plan_switch_over)
+    streams_at_home = _in_trio_thread(TrioLog.streams_at_home)
     resume_relay = _in_trio_thread(TrioLog.resume_relay)
     health = _in_trio_thread(TrioLog.health)
 

@@ -1,5 +1,6 @@
 """The partitions of a cluster's streams in metadata: one object for each kind of record."""
 
+from geolog.catalog.home_moves import HomeMoves
 from geolog.catalog.metadata_session import MetadataSession
 from geolog.catalog.offers import Offers
 from geolog.catalog.partition_owners import PartitionOwners
@@ -23,6 +24,7 @@ class PartitionMetadata:
         self.offers = Offers(metadata, paths, self.owners)
         self.segments = SegmentRecords(metadata, paths)
         self.homes = StreamHomes(metadata, paths)
+        self.home_moves = HomeMoves(metadata, paths, self.homes)
         self.trims = PartitionTrims(
             metadata, paths, ledgers, self.segments, self.homes, self.owners
         )

@@ -97,7 +97,7 @@ class PartitionTrims:
             if found.first_sequence >= first_sequence:
                 return found
             moved = attrs.evolve(found, first_sequence=first_sequence, trimmed_us=now_us)
-            at_home = [] if is_mirror else await self._homes.checks(name, None)
+            at_home = [] if is_mirror else await self._homes.checks_to_close(name)
             try:
                 await self._metadata.multi(
                     [*at_home, Put(self._paths.trim(name), seal_document(moved), version)]
@@ -120,7 +120,7 @@ class PartitionTrims:
             if found.evicted_before >= before:
                 return found
             evicted = attrs.evolve(found, evicted_before=before)
-            at_home = await self._homes.checks(home, None)
+            at_home = await self._homes.checks_to_close(home)
             try:
                 await self._metadata.multi(
                     [*at_home, Put(self._paths.trim(mirror), seal_document(evicted), version)]

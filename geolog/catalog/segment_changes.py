@@ -70,7 +70,7 @@ class SegmentChanges:
         """
         path = self._paths.segment(name, segment.record.row_number)
         while True:
-            at_home = [] if is_mirror else await self._homes.checks(name, None)
+            at_home = [] if is_mirror else await self._homes.checks_to_close(name)
             try:
                 await self._metadata.multi(
                     [
@@ -95,10 +95,11 @@ class SegmentChanges:
         closing: ClosingSegment | None,
         opening: VersionedLedger,
         segment: SegmentRecord,
-        is_mirror: bool = False,
+        mirror_in: str | None = None,
     ) -> tuple[VersionedOwner, VersionedLedger, VersionedSegment]:
         """Close one ledger and open its successor in one step, if still the owner.
 
+        mirror_in: the region of the log if it is a mirror; None if it is to be at home.
         FencedError if another process owns the partition, or has closed the ledger.
         SealedError, NoSuchStreamError. NoSuchLedgerError if the successor has expired unused.
         OutcomeUnknownError if metadata gives no answer.
@@ -122,8 +123,10 @@ class SegmentChanges:
             bucket = [Create(self._paths.segment_bucket(name, row))]
             makes = bucket if needs_bucket else []
             closes = [] if closing is None else self._close(name, closing)
-            epoch = segment.home_epoch
-            at_home = [] if is_mirror else await self._homes.checks(name, epoch)
+            if mirror_in is None:
+                at_home = await self._homes.checks_to_open(name, segment.home_epoch)
+            else:
+                at_home = await self._homes.checks_of_mirror(name, mirror_in)
             try:
                 await self._metadata.multi([*at_home, *makes, *opens, *closes])
                 break
@@ -140,7 +143,7 @@ class SegmentChanges:
                     await self._ledgers.read_latest(opening.record.ledger)
                     raise
                 is_ours = found.version == owner.version
-                if is_ours and not is_mirror and await self._homes.has_changed(name):
+                if is_ours and await self._homes.has_changed(name):
                     continue
                 closing = await self._closing_over(name, owner, found, closing)
         # Each compare-and-set raises a version by one.
@@ -166,7 +169,7 @@ class SegmentChanges:
         is_owner = Check(self._paths.owner(name), owner.version)
         while True:
             epoch = closing.completed.home_epoch
-            at_home = [] if is_mirror else await self._homes.checks(name, epoch)
+            at_home = [] if is_mirror else await self._homes.checks_to_close(name, epoch)
             try:
                 await self._metadata.multi([*at_home, is_owner, *self._close(name, closing)])
                 return

@@ -15,6 +15,7 @@ import trio
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.segment_records import VersionedSegment
 from geolog.metadata.paths import BUCKET_COUNT_MAX
+from geolog.protocol.ids import SegmentEntry
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 
 T = TypeVar("T")
@@ -87,6 +88,16 @@ class SegmentList:
         """The last segment where `holds` is true; it must be true of a prefix. None if none."""
         found = await self.last_stored_where(lambda one: holds(one.record))
         return None if found is None else found.record
+
+    async def row_of(self, segment: int, entry: SegmentEntry) -> SegmentRecord | None:
+        """The row with this entry of a segment, unless it is trimmed or not listed yet."""
+        at_number = await self.at(segment)
+        if at_number is not None and at_number.row is None:
+            return at_number  # As long as the log was at the first home only.
+        found = await self.last_where(
+            lambda one: (one.segment, one.first_entry) <= (segment, entry)
+        )
+        return found if found is not None and found.segment == segment else None
 
     async def last_stored_where(
         self, holds: Callable[[VersionedSegment], bool]

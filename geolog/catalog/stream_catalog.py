@@ -34,7 +34,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     TrimRecord,
 )
-from topology.errors import ConflictError, NoSuchStreamError, public
+from topology.errors import ConflictError, NoSuchStreamError, UnavailableError, public
 
 _MADE_AT_ONCE = 64
 """Partitions and mirrors made in one step: with the longest names they still fit a request."""
@@ -241,6 +241,11 @@ class StreamCatalog:
         """
         while True:
             found, version = await self._find(name)
+            if found.moving_to:
+                raise UnavailableError(
+                    f"the home of {name} is moving from {found.home} to {found.moving_to}: its"
+                    " settings can be changed once it is there"
+                )
             record = changed(_complete(found))
             try:
                 at_home = await self._is_at_home(record)
@@ -259,7 +264,8 @@ class StreamCatalog:
             kind, _, rest = child.partition("-")
             place, _, life = rest.rpartition("-")
             region, _, number = place.rpartition("-")
-            if kind == "mirror" and life == record.life:
+            is_log = kind == "mirror" or (kind == "partition" and record.origin)
+            if is_log and life == record.life:
                 name = PartitionName(record.name, int(number), life, region)
                 if name not in wanted:
                     found.append(name)

@@ -4,7 +4,7 @@ The record of a stream is read once, and its version checked from then on. If a 
 because the version is another, the record is read again: an owner that is still at home goes on
 under the new version, any other hears FencedError.
 
-Rules: PROTOCOL H1.
+Rules: PROTOCOL H1 and H18.
 """
 
 from collections import OrderedDict
@@ -16,6 +16,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Check, Freshness, Metadata
 from geolog.protocol.home_record import HomeRecord
 from geolog.protocol.stream_state import PartitionName, StreamName
+from topology.errors import FencedError
 
 _KNOWN_MAX = 4096
 """Streams whose home to keep; another one costs a read of metadata."""
@@ -53,18 +54,60 @@ class StreamHomes:
         """Read the home ahead of the first check, unless it is known."""
         await self._known_home(name)
 
-    async def checks(self, name: PartitionName, home_epoch: int | None) -> list[Check]:
-        """The check for a step that changes a partition's log at home.
+    async def record_in(self, name: PartitionName, home_epoch: int) -> HomeRecord | None:
+        """The home record in this home epoch; None for a stream that has none.
 
-        FencedError if `home_epoch` is given, and the stream is not at home in it. Empty for a
-        `global` stream. Not for changes of a mirror, which follows its home.
+        FencedError if the stream is at home in another epoch by now.
+        """
+        home = await self._known_home(name)
+        if home is not None and home.record.home_epoch != home_epoch:
+            await self.has_changed(name)
+            home = await self._known_home(name)
+        if home is None:
+            return None
+        home.record.check_home_in(home_epoch, name)
+        return home.record
+
+    async def checks_to_open(self, name: PartitionName, home_epoch: int) -> list[Check]:
+        """The check for the step that opens a segment at home.
+
+        FencedError unless the stream takes appends in that home epoch. Empty for a `global`
+        stream.
+        """
+        home = await self._known_home(name)
+        if home is None:
+            return []
+        home.record.check_settled_in(home_epoch, name)
+        return [self._check(name, home)]
+
+    async def checks_to_close(
+        self, name: PartitionName, home_epoch: int | None = None
+    ) -> list[Check]:
+        """The check for other steps that change a partition's log at home, moving or not.
+
+        FencedError if `home_epoch` is given, and the stream is not at home in it.
         """
         home = await self._known_home(name)
         if home is None:
             return []
         if home_epoch is not None:
-            home.record.check_settled_in(home_epoch, name)
-        return [Check(self._paths.home(name.stream, name.life), home.version)]
+            home.record.check_home_in(home_epoch, name)
+        return [self._check(name, home)]
+
+    async def checks_of_mirror(self, name: PartitionName, region: str | None) -> list[Check]:
+        """The check for the step that opens a row of a mirror in that region.
+
+        FencedError if the log is the one at home now.
+        """
+        home = await self._known_home(name)
+        if home is None:
+            return []
+        if home.record.region == region:
+            raise FencedError(f"{name} is the log at home now, and takes nothing from a relay")
+        return [self._check(name, home)]
+
+    def _check(self, name: PartitionName, home: VersionedHome) -> Check:
+        return Check(self._paths.home(name.stream, name.life), home.version)
 
     async def has_changed(self, name: PartitionName) -> bool:
         """After a conflict: whether the home has changed since it was read last."""

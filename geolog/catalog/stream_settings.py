@@ -32,7 +32,17 @@ RPO_BYTES_MIN = 1 << 20
 RPO_S_MIN = 0.1
 """The answer of a mirror takes a round trip between two regions."""
 
-_MAY_DIFFER = {"created_us", "life", "is_sealed", "is_incomplete", "home_epoch", "survive"}
+_MAY_DIFFER = {
+    "created_us",
+    "life",
+    "is_sealed",
+    "is_incomplete",
+    "home_epoch",
+    "session_epoch",
+    "origin",
+    "moving_to",
+    "survive",
+}
 _NAMES = {"placement": "policy"}
 
 

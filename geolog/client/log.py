@@ -5,7 +5,7 @@ Rules: PROTOCOL H10.
 
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
@@ -66,6 +66,7 @@ from geolog.client.relays.mirror_begins import (
     segment_begin,
 )
 from geolog.client.relays.relay_links import RelayLinks
+from geolog.client.relays.switch_plan import SwitchOverPlan, switch_over_plan
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.proxied_writer import WrittenStream, open_proxied_writer
 from geolog.client.writing.stream_writer import open_stream_writer
@@ -84,6 +85,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, Freshness, Metadata
+from geolog.partition.home_switch import HomeSwitch, SwitchConfig, SwitchOverReport
 from geolog.partition.mirror_resync import MirrorResync
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.read_back import BatchReadBack
@@ -106,7 +108,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     parse_target,
 )
-from topology.errors import ClosedError, InvalidArgumentError, SealedError
+from topology.errors import ClosedError, InvalidArgumentError, NoSuchStreamError, SealedError
 
 _SPANS_AT_ONCE_MAX = 16
 """Partitions whose span is looked for at a time."""
@@ -278,9 +280,7 @@ class Log:
         return PartitionOpener(
             who=self._who,
             upkeep=self._upkeep,
-            read_back=BatchReadBack(
-                self._partitions.segments, self._ledgers, self._reader
-            ).read,
+            read_back=BatchReadBack(self._partitions, self._ledgers, self._reader).read,
             config=self._config.partition,
             rng=self._rng,
             multicast=self._multicast,
@@ -753,6 +753,53 @@ class Log:
         return await self.partition_opener.resync_mirrors(
             record, target, [one.number for one in names], accept_gap=accept_gap
         )
+
+    @_public
+    async def switch_over(
+        self,
+        name: str,
+        *,
+        to: str,
+        timeout_s: float = 30.0,
+        progress: Callable[[str], None] | None = None,
+    ) -> SwitchOverReport:
+        """Make region `to`, a target of the stream, its home, without losing a record.
+
+        Appends wait while that takes, and go on in the new home; writers through proxies go
+        there by themselves. The old home becomes a target. progress: called with what is done
+        now. If it takes longer than `timeout_s`, or fails, the stream stays at its home:
+        UnavailableError. NoSuchStreamError, SealedError; InvalidArgumentError or ConflictError
+        if it cannot move there, HomeMoveConflictError if another process moves it.
+        """
+        record = await self._catalog.read_latest(StreamName.parse(name))
+        if record.moving_to:
+            record = await self._partitions.home_moves.give_up_abandoned(record)
+        mover = HomeSwitch(
+            who=self._who,
+            takeover=self._takeover,
+            end_of=partial(self._tail.end_of, may_be_emptied=True),
+            config=SwitchConfig(timeout_s=timeout_s),
+        )
+        return await mover.move(record, to, progress or (lambda _step: None))
+
+    @_public
+    async def plan_switch_over(self, name: str, *, to: str) -> SwitchOverPlan:
+        """What `switch_over` would meet, as far as it can be told without moving anything.
+
+        NoSuchStreamError.
+        """
+        record = await self._catalog.read_latest(StreamName.parse(name))
+        return switch_over_plan(record, to, await self.links.status(record.name))
+
+    @_public
+    async def streams_at_home(self, region: str) -> list[str]:
+        """Sorted names of the regional streams whose home is this region."""
+        found = []
+        for name in await self._catalog.names():
+            with suppress(NoSuchStreamError):  # It is being made or deleted.
+                if (await self._catalog.read(name)).home == region:
+                    found.append(str(name))
+        return found
 
     @asynccontextmanager
     @_public

@@ -192,7 +192,9 @@ class ProxiedLog(Log):
                 if len(failed) >= known_count:
                     raise _no_answer(failed, error) from error
                 continue
-            return WrittenStream(stream, told.life, told.partitions, told.home_epoch)
+            return WrittenStream(
+                stream, told.life, told.partitions, told.home_epoch, told.session_epoch
+            )
 
 
 def _no_answer(failed: Sequence[Address], error: GeologError) -> UnavailableError:

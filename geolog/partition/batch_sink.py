@@ -10,6 +10,7 @@ from typing import Protocol
 import attrs
 import trio
 
+from geolog.protocol.home_record import Lineage
 from geolog.protocol.owner_answers import OwnerAnswer, OwnerEnded, Received
 from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
@@ -64,6 +65,10 @@ class Opened:
     """Highest transaction id in the log, if any record has one."""
     home_epoch: int
     """The stream's home epoch, as the owner knows it."""
+    session_epoch: int
+    """The home epoch in which sessions of writers begin; see `SessionHome`."""
+    lineage: Lineage
+    """The home epochs of its segments."""
 
 
 class BatchSink(Protocol):
@@ -77,6 +82,10 @@ class BatchSink(Protocol):
     @property
     def opened(self) -> Opened:
         """The facts told when it was opened."""
+        ...
+
+    def home_epoch_of(self, segment: int) -> int:
+        """The home epoch in which a segment of the partition was written."""
         ...
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:

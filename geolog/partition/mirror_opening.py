@@ -20,7 +20,7 @@ from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol.ids import Sequence
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
-from topology.errors import InvalidArgumentError
+from topology.errors import ConflictError, InvalidArgumentError
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +49,8 @@ async def open_mirror(
         raise InvalidArgumentError(
             f"mirror {name} is written in {region}; this process is in {takeover.region}"
         )
+    if region == stream.home:
+        raise ConflictError(f"{name} is the log at home now, and not a mirror")
     home = stream.partition(name.number)
     async with open_background() as nursery:
         source = LedgerAllocator(

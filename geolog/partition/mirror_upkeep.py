@@ -84,4 +84,4 @@ async def _begins_behind(
         return False
     await home.refresh()
     first = await home.last_where(lambda one: one.first_sequence <= begin)
-    return first is not None and first.row_number > last.segment
+    return first is not None and first.segment > last.segment

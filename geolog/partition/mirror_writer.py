@@ -118,6 +118,7 @@ class MirrorWriter:
         self.watermark = watermark
         """The last durable entry; None while the mirror is empty."""
         self.acknowledged = taken.state
+        self._region = stream.region_of(name)
         self._partitions = partitions
         self._owners = owners
         self._source = source
@@ -351,9 +352,9 @@ class MirrorWriter:
     # What `SegmentRoller` asks and reports.
 
     @property
-    def is_mirror(self) -> bool:
-        """True: its changes do not depend on where the stream is at home."""
-        return True
+    def mirror_in(self) -> str | None:
+        """The mirror's region: it may write wherever the stream is at home, but there."""
+        return self._region
 
     @property
     def is_failed(self) -> bool:

@@ -1,10 +1,12 @@
 """PartitionOpener partitions while a block lasts: take them over, write them, leave.
 
 `StreamTakeover` decides; this shell takes the partitions, and starts and ends their writers.
+
+Rules: PROTOCOL H16.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import assert_never
 
@@ -20,6 +22,7 @@ from geolog.partition.partition_writer import PartitionWriter
 from geolog.partition.relay_multicast import RelayMulticast
 from geolog.partition.repeated_batch import ReadBack
 from geolog.partition.takeover import Takeover
+from geolog.protocol.home_record import HomeRecord
 from geolog.protocol.loss_bound import LossTerms
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.stream_takeover import (
@@ -29,7 +32,7 @@ from geolog.protocol.stream_takeover import (
     StreamTakeover,
     TakePartitions,
 )
-from topology.errors import FencedError, GeologError, NoSuchStreamError
+from topology.errors import FencedError, GeologError, HandedOverError, NoSuchStreamError
 
 _TOLD_S = 2.0
 """How long a new owner waits to be told how far mirrors are, if the stream bounds that."""
@@ -87,6 +90,21 @@ async def open_partition_writers(
             await owned.leave()
 
 
+class HomeMovingError(HandedOverError):
+    """The home of the stream moves: its next owner takes the append, in another region."""
+
+
+async def _end_for_move(writer: PartitionWriter, to: str) -> None:
+    """Answer what the owner has taken in, and close its segment: the home moves."""
+    try:
+        with suppress(GeologError):  # It has failed by itself.
+            await writer.end(
+                HomeMovingError(f"the home of {writer.name} moves to {to}: append there")
+            )
+    finally:
+        writer.on_handed_over()
+
+
 @attrs.define(eq=False, kw_only=True)
 class OwnedPartitions:
     """The partitions that a block owns, or has begun to take over."""
@@ -137,8 +155,8 @@ class OwnedPartitions:
         with trio.move_on_after(_TOLD_S):  # Appends are refused until then.
             await all_of([one.wait_known for one in guards if one is not None])
 
-    async def follow_loss_terms(self) -> None:
-        """Bound the loss of a home as the stream's record says; ends with the stream."""
+    async def follow_stream(self) -> None:
+        """Bound the loss of a home as the stream's record says; end once the home moves."""
         while True:
             changed = trio.Event()
             try:
@@ -153,6 +171,10 @@ class OwnedPartitions:
             self.loss_terms = found.loss_terms
             for writer in self._taken:
                 writer.use_loss_terms(found.loss_terms)
+            if found.moving_to or found.home != self.stream.home:
+                to = found.moving_to or str(found.home)
+                await all_of([partial(_end_for_move, one, to) for one in self._taken])
+                return
             await changed.wait()
 
     async def _take_all(self, step: Step) -> None:
@@ -188,6 +210,7 @@ class OwnedPartitions:
         if self.stream.home is None:
             self.takeover.partitions.homes.note_global(name)
         try:
+            at_home = await self._home_record(name)
             taken = await self.takeover.take_over(name, self.who)
         except BaseException:
             await source.give_up()
@@ -203,6 +226,7 @@ class OwnedPartitions:
             now_us=self.now_us,
             read_back=self.read_back,
             nursery=self.nursery,
+            at_home=at_home,
             multicast=(
                 self.multicast.port(name) if self.multicast and self.stream.relay_to else None
             ),
@@ -213,6 +237,13 @@ class OwnedPartitions:
         writer.use_loss_terms(self.loss_terms)
         self._taken.append(writer)
         return writer
+
+    async def _home_record(self, name: PartitionName) -> HomeRecord | None:
+        """The home record of a stream whose home has moved before."""
+        if not self.stream.origin:
+            return None
+        homes = self.takeover.partitions.homes
+        return await homes.record_in(name, self.stream.home_epoch)
 
     async def leave(self) -> None:
         """End all writers; after a lost race, back off before the caller hears of it."""

@@ -1,6 +1,6 @@
 """Opens partitions as their owner, for direct writers and for proxies.
 
-Rules: PROTOCOL H15 and O19.
+Rules: PROTOCOL H15, H17 and O19.
 """
 
 import random
@@ -123,6 +123,8 @@ class PartitionOpener:
         this process is not at the home of a `regional` stream.
         """
         region = self.upkeep.takeover.region
+        if stream.moving_to:
+            stream = await self.upkeep.partitions.home_moves.give_up_abandoned(stream)
         if stream.home not in (None, region):
             where = "does not know its region" if region is None else f"is in {region}"
             raise InvalidArgumentError(
@@ -152,7 +154,7 @@ class PartitionOpener:
             ) as owned,
         ):
             if stream.home is not None:
-                nursery.start_soon(owned.follow_loss_terms)
+                nursery.start_soon(owned.follow_stream)
             if not policy.keeps_all:
                 nursery.start_soon(
                     partial(

@@ -64,6 +64,7 @@ from geolog.partition.segment_user import RowPlace
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.takeover import TakenOver
 from geolog.protocol.append_failure import told_of_record
+from geolog.protocol.home_record import HomeRecord, Lineage
 from geolog.protocol.ids import EntryId, Epoch
 from geolog.protocol.loss_bound import LossTerms
 from geolog.protocol.owner_answers import (
@@ -123,11 +124,13 @@ class PartitionWriter:
         now_us: Callable[[], int],
         read_back: ReadBack,
         nursery: trio.Nursery,
+        at_home: HomeRecord | None = None,
         multicast: MulticastPort | None = None,
         guard: LossGuard | None = None,
     ) -> None:
         """`nursery`: runs short tasks, such as the one that finds out why it was lost.
 
+        at_home: the home record in the stream's home epoch; None if the home never moved.
         multicast: the way to the relays of the region, if the stream is relayed.
         guard: judges appends by how far mirrors are; None for a stream that has none.
         """
@@ -151,6 +154,9 @@ class PartitionWriter:
         self._multicast = multicast
         self._guard = guard
         self._first_sequence = taken.first_sequence
+        home_epoch = stream.home_epoch
+        self._segment_offset = at_home.segment_offset(name.number, home_epoch) if at_home else 0
+        self._lineage = at_home.lineage(name.number) if at_home else Lineage(home_epoch)
         self.acknowledged = taken.state
         self._sent_state = taken.state.copy()
         self._sequencer = Sequencer(taken.state.sequence_next, taken.state.append_time_us)
@@ -244,7 +250,17 @@ class PartitionWriter:
     @property
     def opened(self) -> Opened:
         """The facts that a session that opens now is told."""
-        return Opened(self.acknowledged.transaction_id, self._stream.home_epoch)
+        stream = self._stream
+        return Opened(
+            self.acknowledged.transaction_id,
+            stream.home_epoch,
+            stream.session_epoch,
+            self._lineage,
+        )
+
+    def home_epoch_of(self, segment: int) -> int:
+        """The home epoch in which a segment was written."""
+        return self._lineage.home_epoch_of(segment)
 
     async def wait_ended(self) -> OwnerEnded:
         """Wait until nothing more can be appended."""
@@ -269,7 +285,7 @@ class PartitionWriter:
             await self._fence(writer_id, fence)
         writer = self.acknowledged.writer(writer_id)
         return WriterStanding(
-            home_epoch=self._stream.home_epoch,
+            home_epoch=self._stream.session_epoch,
             epoch=self._admission.session_of(writer_id, self._sent_state).epoch,
             seq_highest=writer.seq_highest,
             generations=writer.generations,
@@ -557,9 +573,9 @@ class PartitionWriter:
     # What `SegmentRoller` asks and reports.
 
     @property
-    def is_mirror(self) -> bool:
-        """False: it changes the log at home."""
-        return False
+    def mirror_in(self) -> str | None:
+        """None: it writes the log at home."""
+        return None
 
     @property
     def is_failed(self) -> bool:
@@ -572,8 +588,12 @@ class PartitionWriter:
         return bool(self._sent)
 
     def next_place(self, number: int) -> RowPlace:
-        """The segment of this number, from its beginning."""
-        return RowPlace(home_epoch=self._stream.home_epoch, segment=number)
+        """A segment of its own, from its beginning."""
+        home_epoch = self._stream.home_epoch
+        if not self._stream.origin:
+            return RowPlace(home_epoch=home_epoch, segment=number)
+        segment = number + self._segment_offset
+        return RowPlace(home_epoch=home_epoch, segment=segment, row=number)
 
     def now_us(self) -> int:
         """Wall-clock time, not far ahead of the metadata store's."""

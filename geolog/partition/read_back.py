@@ -9,12 +9,13 @@ from collections import OrderedDict
 import attrs
 import trio
 
-from geolog.catalog.segment_records import SegmentRecords
+from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.segment_list import SegmentList
 from geolog.ledger.ledger_metadata import LedgerMetadata, NoSuchLedgerError
 from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.protocol.ids import SegmentEntry
 from geolog.protocol.partition_state import WrittenBatch
-from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.batch import Batch
 from topology.errors import DataLostError, GeologError, TrimmedError, UnavailableError
 
@@ -39,9 +40,9 @@ class BatchReadBack:
     """Reads back batches of named writers, to compare them with repeats."""
 
     def __init__(
-        self, segments: SegmentRecords, ledgers: LedgerMetadata, reader: LedgerReader
+        self, partitions: PartitionMetadata, ledgers: LedgerMetadata, reader: LedgerReader
     ) -> None:
-        self._segments = segments
+        self._partitions = partitions
         self._ledgers = ledgers
         self._reader = reader
         self._kept: OrderedDict[_Place, Batch] = OrderedDict()  # Last used at the end.
@@ -82,28 +83,45 @@ class BatchReadBack:
             self._kept_bytes -= oldest.header.raw_bytes
 
     async def _read(self, name: PartitionName, batch: WrittenBatch) -> Batch:
-        for listed in await self._segments.at(name, [batch.segment]):
-            numbering, place = listed.record.numbering, SegmentEntry(batch.entry)
-            if numbering.is_in_earlier(place):
-                break
-            entry = numbering.in_ledger(place)
-            with trio.move_on_after(_TIMEOUT_S):
-                try:
-                    ledger = (await self._ledgers.read_latest(listed.record.ledger)).record
-                except NoSuchLedgerError:
-                    break  # It was deleted with its segment just now.
-                fetched = await self._reader.read_one(ledger, entry)
-                slot = 0
-                for index, line in enumerate(fetched.decoded.header.lines):
-                    if slot == batch.slot:
-                        return fetched.decoded.open(index)
-                    slot += line.record_count
-                raise DataLostError(
-                    f"{name}: entry {entry} of ledger {ledger.ledger} has no batch at slot"
-                    f" {batch.slot}"
-                )
-            raise UnavailableError(
-                f"{name}: entry {batch.entry} of segment {batch.segment} could not be read"
-                f" within {_TIMEOUT_S:g} s"
+        place = SegmentEntry(batch.entry)
+        row = await self._row_of(name, batch.segment, place)
+        if row is None or row.numbering.is_in_earlier(place):
+            raise _trimmed(name, batch)
+        entry = row.numbering.in_ledger(place)
+        with trio.move_on_after(_TIMEOUT_S):
+            try:
+                ledger = (await self._ledgers.read_latest(row.ledger)).record
+            except NoSuchLedgerError:  # It was deleted with its row just now.
+                raise _trimmed(name, batch) from None
+            fetched = await self._reader.read_one(ledger, entry)
+            slot = 0
+            for index, line in enumerate(fetched.decoded.header.lines):
+                if slot == batch.slot:
+                    return fetched.decoded.open(index)
+                slot += line.record_count
+            raise DataLostError(
+                f"{name}: entry {entry} of ledger {ledger.ledger} has no batch at slot"
+                f" {batch.slot}"
             )
-        raise TrimmedError(f"{name}: segment {batch.segment} was trimmed")
+        raise UnavailableError(
+            f"{name}: entry {batch.entry} of segment {batch.segment} could not be read"
+            f" within {_TIMEOUT_S:g} s"
+        )
+
+    async def _row_of(
+        self, name: PartitionName, segment: int, entry: SegmentEntry
+    ) -> SegmentRecord | None:
+        """The row of the list with this entry, as it is found at most homes or by a search."""
+        for listed in await self._partitions.segments.at(name, [segment]):
+            if listed.record.row is None:
+                return listed.record
+        last = await self._partitions.segments.last(name)
+        if last is None or last.record.row is None:
+            return None  # The log was never elsewhere than at its first home.
+        rows = SegmentList(name, self._partitions)
+        await rows.refresh()
+        return await rows.row_of(segment, entry)
+
+
+def _trimmed(name: PartitionName, batch: WrittenBatch) -> TrimmedError:
+    return TrimmedError(f"{name}: segment {batch.segment} was trimmed")

@@ -81,7 +81,7 @@ class SegmentActivation:
                     closing=closing,
                     opening=prepared.ledger,
                     segment=segment,
-                    is_mirror=self._user.is_mirror,
+                    mirror_in=self._user.mirror_in,
                 )
             except NoSuchLedgerError:
                 expired = prepared.ledger.record.ledger

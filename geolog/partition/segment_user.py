@@ -26,8 +26,8 @@ class SegmentUser(LedgerListener, Protocol):
     """The owner whose entries are written to the segments."""
 
     @property
-    def is_mirror(self) -> bool:
-        """Whether the log is a mirror, which changes wherever the stream is at home."""
+    def mirror_in(self) -> str | None:
+        """The region of the log if it is a mirror; None if it is the one at home."""
         ...
 
     @property

@@ -55,7 +55,9 @@ class _Behind:
     first: EntryHeader | None = None
     state: PartitionState = attrs.field(factory=PartitionState)
     snapshot_parts: list[Batch] = attrs.field(factory=list)
-    """The parts of a snapshot at the front of the part of the ledger that was read."""
+    """The parts of a snapshot at the front of what was read of a segment."""
+    is_inside_segment: bool = False
+    """Whether the ledger that was read last does not begin its segment."""
 
     def take_in(self, run: list[_Fact]) -> None:
         """Move the place back before these entries; the first may be of any kind."""
@@ -149,7 +151,9 @@ async def _read_back(
     empty state if nothing comes before the ledger, else None.
     """
     assert ledger.last_entry is not None, f"ledger {ledger.ledger} is not CLOSED"
-    behind.snapshot_parts = []
+    if not behind.is_inside_segment:  # A mirror may have parts of a snapshot in several rows.
+        behind.snapshot_parts = []
+    behind.is_inside_segment = segment.numbering.first != SEGMENT_BEGIN
     last = ledger.last_entry if segment.last_entry is None else segment.last_entry
     end, run_entries = last + 1, _RUN_ENTRIES_MIN
     while end > 0:

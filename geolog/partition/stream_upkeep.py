@@ -1,6 +1,6 @@
 """Ending streams and cutting off their fronts: seal, truncate, retention, delete.
 
-Rules: PROTOCOL H4, H11, H14, S15, S16 and T7.
+Rules: PROTOCOL H4, H11, H14, H17, S15, S16 and T7.
 """
 
 import logging
@@ -70,6 +70,7 @@ class StreamUpkeep:
         firsts: where new mirrors begin that do not begin with their home. NoSuchStreamError,
         InvalidArgumentError, SealedError.
         """
+        await self._end_abandoned_move(name)
         if changes.relay_to is not None:  # One that was left would be taken for a new one.
             await self._delete_mirrors_left(await self.catalog.read_latest(name))
         record = await self.catalog.change(name, changes.applied_to, firsts=firsts)
@@ -84,9 +85,17 @@ class StreamUpkeep:
 
         NoSuchStreamError, InvalidArgumentError.
         """
+        await self._end_abandoned_move(name)
         return await self.catalog.change(
             name, partial(paused_in, targets=targets, is_paused=is_paused)
         )
+
+    async def _end_abandoned_move(self, name: StreamName) -> StreamRecord:
+        """The stream's settings if its home does not move; UnavailableError while it does."""
+        record = await self.catalog.read_latest(name)
+        if not record.moving_to:
+            return record
+        return await self.partitions.home_moves.give_up_abandoned(record)
 
     async def _delete_mirrors_left(self, record: StreamRecord) -> None:
         left = await self.catalog.mirrors_left(record)
@@ -99,7 +108,7 @@ class StreamUpkeep:
         """
         # One compare-and-set seals the stream, over as many partitions as were sealed. If the
         # stream has got more meanwhile, they are sealed first.
-        record = await self.catalog.read_latest(name)
+        record = await self._end_abandoned_move(name)
         if record.is_sealed:
             raise SealedError(f"{name} is already sealed")
         sealed_count = 0

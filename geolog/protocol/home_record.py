@@ -6,7 +6,14 @@ growth and every trim checks the version of this record in the same step, so a h
 moved away changes nothing any more. A later home's log begins at its fork in the log of the
 home before it: what an earlier home wrote beyond the fork belongs to no lineage that goes on.
 
-Rules: PROTOCOL H1.
+A home that moves is `moving` first: it closes what is open, and opens nothing more. Its mover
+makes the record `settled` again, at the new home or at the old one, in one compare-and-set; so
+a move that is given up has not happened. If the mover dies, anybody may give up for it.
+
+A log keeps its list when its region becomes the home. So at a later home a segment's number is
+that of its row and an offset, which is chosen so that no earlier home has used the number.
+
+Rules: PROTOCOL H1 and H18.
 """
 
 import enum
@@ -30,11 +37,34 @@ class Fork:
     """Where the log of a home epoch begins in the log before it, in one partition."""
 
     home_epoch: int
+    """Of the home that begins."""
     segment: int
+    """Of the last entry before it; 0 if there is none."""
     entry: SegmentEntry
-    """Number of the first entry that is not of the lineage any more."""
+    """Number of the first entry, in that segment, that is not of the lineage any more."""
     sequence: Sequence
     """The first sequence of the new home."""
+    segment_offset: int = 0
+    """A segment's number at the new home is that of its row, and this."""
+
+
+@attrs.frozen
+class Lineage:
+    """The home epochs of the segments of one partition."""
+
+    first: int
+    """Of the first segments."""
+    forks: tuple[tuple[int, int], ...] = ()
+    """Rising: the last segment before another home, and the home epoch of those behind it."""
+
+    def home_epoch_of(self, segment: int) -> int:
+        """The home epoch in which a segment of the log was written."""
+        found = self.first
+        for last_before, home_epoch in self.forks:
+            if segment <= last_before:
+                break
+            found = home_epoch
+        return found
 
 
 @attrs.frozen(kw_only=True)
@@ -44,15 +74,63 @@ class HomeRecord:
     region: str
     home_epoch: int
     state: HomeState = HomeState.SETTLED
+    moving_to: str = ""
+    """The region that becomes the home; empty while it is settled."""
+    mover: str = ""
+    """Path of the ephemeral node of the process that moves it, likewise."""
     forks: tuple[tuple[Fork, ...], ...] = ()
     """For each partition the forks of the epochs after the first, rising; may be shorter."""
 
     def check_settled_in(self, home_epoch: int, what: object) -> None:
-        """FencedError unless the stream is at home in this epoch; `what` is named in it."""
+        """FencedError unless it takes appends in this epoch; `what` is named in it."""
+        self.check_home_in(home_epoch, what)
+        if self.state is HomeState.MOVING:
+            raise FencedError(
+                f"the home of {what} is moving from {self.region} to {self.moving_to}"
+            )
+
+    def check_home_in(self, home_epoch: int, what: object) -> None:
+        """FencedError unless the stream is at home in this epoch, moving or not."""
         if self.home_epoch != home_epoch:
             raise FencedError(
                 f"the home of {what} is {self.region} now, in home epoch {self.home_epoch};"
                 f" this owner is of home epoch {home_epoch}"
             )
-        if self.state is HomeState.MOVING:
-            raise FencedError(f"the home of {what} is moving away from {self.region}")
+
+    def lineage(self, number: int) -> "Lineage":
+        """The home epochs that the log of one partition has gone through."""
+        forks = self.forks_of(number)
+        first = self.home_epoch if not forks else forks[0].home_epoch - 1
+        return Lineage(first, tuple((one.segment, one.home_epoch) for one in forks))
+
+    def segment_offset(self, number: int, home_epoch: int) -> int:
+        """The number to add to a row's in this home epoch to get the segment's."""
+        return next(
+            (
+                one.segment_offset
+                for one in self.forks_of(number)
+                if one.home_epoch == home_epoch
+            ),
+            0,  # The first home, or a partition that was added at a later one.
+        )
+
+    def forks_of(self, number: int) -> tuple[Fork, ...]:
+        """The forks of one partition, rising."""
+        return self.forks[number] if number < len(self.forks) else ()
+
+    def moving(self, to: str, mover: str) -> "HomeRecord":
+        """The record while that process moves the home to that region."""
+        return attrs.evolve(self, state=HomeState.MOVING, moving_to=to, mover=mover)
+
+    def stayed(self) -> "HomeRecord":
+        """The record after a move that was given up."""
+        return attrs.evolve(self, state=HomeState.SETTLED, moving_to="", mover="")
+
+    def moved(self, forks: tuple[Fork, ...]) -> "HomeRecord":
+        """The record at the new home, whose log begins at these forks."""
+        assert self.state is HomeState.MOVING, f"{self} moves nowhere"
+        return HomeRecord(
+            region=self.moving_to,
+            home_epoch=self.home_epoch + 1,
+            forks=tuple((*self.forks_of(number), one) for number, one in enumerate(forks)),
+        )

@@ -1,7 +1,9 @@
-"""Home of a writer's session: one life of its stream, and one home epoch.
+"""Home of a writer's session: one life of its stream, and homes that have all of its records.
 
-A home that moved may lack records that the former home acknowledged last. A session that went
-on there would number its records after ones that the log does not have.
+A home that was made because the one before was lost may lack records that were acknowledged
+last. A session that went on there would number its records after ones that the log does not
+have. A planned move loses none, so sessions go on: they belong to the home epoch that began
+with the last move that was not planned.
 
 Rules: PROTOCOL S29.
 """
@@ -25,18 +27,19 @@ class SessionHome:
     """The home of one writer's session."""
 
     life: str
-    home_epoch: int
+    session_epoch: int
+    """The home epoch of the last move that may have lost records; without one, the first."""
 
-    def check(self, partition: PartitionName, home_epoch: int) -> None:
-        """HomeMovedError if the partition's owner is of another life or home epoch."""
+    def check(self, partition: PartitionName, session_epoch: int) -> None:
+        """HomeMovedError if the partition's owner is of another life or session epoch."""
         if partition.life != self.life:
             raise HomeMovedError(
                 f"{partition} was deleted and created again since the writer was opened: open"
                 " it again to write the new stream"
             )
-        if home_epoch != self.home_epoch:
+        if session_epoch != self.session_epoch:
             raise HomeMovedError(
-                f"{partition} has moved from home epoch {self.home_epoch} to {home_epoch} since"
-                " the writer was opened: open it again, and read which of its last records the"
-                " new home has"
+                f"{partition} was failed over, in home epoch {session_epoch}, since the writer"
+                " was opened: open it again, and read which of its last records the new home"
+                " has"
             )

@@ -153,8 +153,13 @@ class StreamRecord:
     """Whether the stream is being made or deleted; until that is done it cannot be used."""
     home_epoch: int = FIRST_HOME_EPOCH
     """Number of its current home. Records written before this field existed lack it."""
+    session_epoch: int = FIRST_HOME_EPOCH
+    """The home epoch in which sessions of writers begin: that of the last home that may lack
+    records of the one before. Sessions go on through a planned move, which loses none."""
     origin: str = ""
     """The region of its first home; empty if it has never moved."""
+    moving_to: str = ""
+    """The region that is becoming its home; empty while none is. Its home record decides."""
     placement: PlacementTerms = REGION_AWARE_TERMS
     survive: str = ""
     """The losses that it was asked to survive; empty if its quorums were given instead."""
@@ -189,6 +194,29 @@ class StreamRecord:
             is_any=is_any,
             max_bytes=self.rpo_max_bytes,
             max_s=self.rpo_max_s,
+        )
+
+    def moved(self) -> "StreamRecord":
+        """The record once the region to which it moves is the home, and the old one a target.
+
+        Nothing was lost. The new home sends to the old one what the old one sent to it.
+        """
+        home, region = self.home, self.moving_to
+        assert home is not None
+        assert region in self.relay_to, f"{self.name} moves nowhere"
+
+        def swapped(regions: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(sorted(home if one == region else one for one in regions))
+
+        return attrs.evolve(
+            self,
+            placement=attrs.evolve(self.placement, region=region),
+            relay_to=swapped(self.relay_to),
+            relay_paused=tuple(one for one in self.relay_paused if one != region),
+            rpo_targets=swapped(self.rpo_targets),
+            home_epoch=self.home_epoch + 1,
+            origin=self.origin or home,
+            moving_to="",
         )
 
     # Its logs: for each partition one at home, and a mirror in each target.

@@ -38,6 +38,7 @@ class WriterStanding:
     """What one partition has of a named writer, as its owner answers."""
 
     home_epoch: int
+    """The one in which sessions of writers begin; see `SessionHome`."""
     epoch: int
     """Highest epoch of its sessions, counting a fence that is not acknowledged yet."""
     seq_highest: int

@@ -125,7 +125,7 @@ class OwnedTarget(AppendTarget):
             session = await open_session(
                 writer_id,
                 [self._owner],
-                home=SessionHome(self._stream.life, self._stream.home_epoch),
+                home=SessionHome(self._stream.life, self._stream.session_epoch),
                 is_whole=self._is_whole,
                 count_partitions=self._count_partitions,
                 rng=self._host.rng,

@@ -220,6 +220,7 @@ class BatchSession:
             life=stream.life,
             partitions=stream.partitions,
             home_epoch=stream.home_epoch,
+            session_epoch=stream.session_epoch,
         )
 
     async def _ask_standing(self, message: AskStanding) -> BatchesFromProxy:
@@ -314,6 +315,8 @@ class BatchSession:
                 channel=channel.number,
                 epoch=owner.epoch,
                 home_epoch=owner.opened.home_epoch,
+                session_epoch=owner.opened.session_epoch,
+                forks=owner.opened.lineage.forks,
                 transaction_id=owner.opened.transaction_id,
                 credit_bytes=self._host.config.credit_bytes,
             )

@@ -171,6 +171,9 @@ class HeldPartitions:
         avoid: addresses of proxies that the client cannot use now. MovedError if the partition
         is another proxy's, FencedError if another process owns it.
         """
+        if stream.moving_to:
+            moves = self._opener.upkeep.partitions.home_moves
+            stream = await moves.give_up_abandoned(stream)
         held = await self._find_or_open(stream, stream.partition(number), avoid)
         held.users_count += 1
         try:
@@ -251,6 +254,11 @@ class HeldPartitions:
                 raise MovedError(name, proxies[process])
             case NowhereYet():
                 raise UnavailableError(f"{owner.owner} is leaving, and owns {name} still")
+            case HomeAway() if any(one.region == home for one in proxies.values()):
+                raise UnavailableError(
+                    f"no write proxy in {place.home}, the home of {name.stream}, could be used"
+                    " just now"
+                )
             case HomeAway():
                 raise RegionUnavailableError(
                     f"no write proxy is up in {place.home}, the home of {name.stream}: its"

@@ -85,7 +85,11 @@ class SessionHost:
         if not isinstance(failure, FencedError | ClosedError | HandedOverError):
             return failure
         try:
-            await self.held.check_place(owner.name, owner.home, trusts_metadata=True)
+            stream = await self.opener.upkeep.catalog.read_latest(owner.name.stream)
+            if stream.moving_to:
+                return failure
+            name = stream.partition(owner.name.number)
+            await self.held.check_place(name, stream.home, trusts_metadata=True)
         except GeologError as error:
             return error
         return UnavailableError(f"this proxy has lost {owner.name}: {failure}")

@@ -278,8 +278,9 @@ class HomeBridge:
     def _open_missing(self) -> None:
         wanted = {feed.name: feed for feed in self._feeds.feeds_of(self._target)}
         known = {channel.name: channel for channel in self._channels.values()}
-        for name, channel in known.items():
-            if name not in wanted:
+        for name, channel in list(known.items()):
+            if wanted.get(name) is not channel.feed:
+                del known[name]
                 self._end(channel, 404, f"{name} is not relayed to {self._target} now")
         for name, feed in wanted.items():
             if name not in known:

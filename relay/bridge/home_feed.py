@@ -362,6 +362,7 @@ class HomeFeeds:
         self._buffered_bytes = 0
         self._streams = StreamWatch(log.access.metadata, log.access.paths)
         self.by_name: dict[PartitionName, HomeFeed] = {}
+        """By the name of the partition without a region: it has one home at a time."""
 
     def __repr__(self) -> str:
         return f"HomeFeeds({self.region}, {len(self.by_name)} partitions)"
@@ -397,10 +398,12 @@ class HomeFeeds:
 
     async def _look(self, nursery: trio.Nursery) -> None:
         wanted = await self._wanted()
-        for name in [one for one in self.by_name if one not in wanted]:
-            feed = self.by_name.pop(name)
-            feed.reading.cancel(reason="the partition is not relayed any more")
-            self.forget(feed)
+        for name, feed in list(self.by_name.items()):
+            latest = wanted.get(name)
+            if latest is None or latest.home_epoch != feed.record.home_epoch:
+                del self.by_name[name]
+                feed.reading.cancel(reason="the partition is not relayed from here any more")
+                self.forget(feed)
         for name, record in wanted.items():
             known = self.by_name.get(name)
             if known is not None:
@@ -408,7 +411,8 @@ class HomeFeeds:
                 for target in set(known.targets) - set(record.relay_to):
                     del known.targets[target]
                 continue
-            feed = HomeFeed(name, record, self, _unbegun(self._config.buffer))
+            at_home = record.log_in(self.region, name.number)
+            feed = HomeFeed(at_home, record, self, _unbegun(self._config.buffer))
             self.by_name[name] = feed
             nursery.start_soon(feed.run, name=f"tail of {name}")
 
@@ -416,7 +420,8 @@ class HomeFeeds:
         wanted: dict[PartitionName, StreamRecord] = {}
         for record in await self._streams.records():
             if record.home == self.region and record.relay_to:
-                wanted |= dict.fromkeys(record.partition_names(), record)
+                for number in range(record.partitions):
+                    wanted[PartitionName(record.name, number, record.life)] = record
         return wanted
 
     # The bound of all buffers.

@@ -13,6 +13,7 @@ from functools import partial
 
 from crc32c import crc32c
 
+from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.read_range import Begin
 from geolog.client.reading.scan import PartitionScan
 from geolog.client.reading.walk import Chunk, PartitionWalk, open_walk
@@ -110,7 +111,10 @@ async def open_home_log(
                 skipped = max(begin.sequence, has.first_sequence)
                 begin = Begin(segment=has.row_number, sequence=skipped)
     else:
-        begin = Begin(position.segment, position.entry, position.sequence_next)
+        await scan.refresh()
+        begin = await PlaceSearch(scan).in_row(
+            Begin(position.segment, position.entry, position.sequence_next)
+        )
     async with open_walk(scan, begin, None) as walk:
         yield HomeLog(scan, walk, position)
 

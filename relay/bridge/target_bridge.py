@@ -232,7 +232,11 @@ class TargetBridge:
         """The stream's settings; those of a nearby server if it knows what the home means."""
         catalog = self._log.partition_opener.upkeep.catalog
         record = await catalog.read(name)
-        is_known = record.life == asked.life and asked.partition < record.partitions
+        is_known = (
+            record.life == asked.life
+            and asked.partition < record.partitions
+            and asked.home_epoch <= record.home_epoch
+        )
         return record if is_known else await catalog.read_latest(name)
 
     def _on_taken(self, channel: _TargetChannel, why: GeologError) -> None:

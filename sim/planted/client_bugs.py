@@ -260,7 +260,7 @@ async def _activate_later(
                 closing=closing,
                 opening=opening,
                 segment=segment,
-                is_mirror=activation._user.is_mirror,
+                mirror_in=activation._user.mirror_in,
             )
         except GeologError as error:
             if error.retriable:

@@ -9,6 +9,7 @@ import trio
 
 from geolog.cli.arguments import confirm, partition_or_stream, stream_name
 from geolog.cli.invocation import Noun, examples, this_invocation
+from geolog.cli.nouns.relay_moves import switch_over
 from geolog.cli.session import ask, open_log, too_slow
 from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
@@ -22,10 +23,13 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 @click.group(cls=Noun, name="relay")
 def command() -> None:
-    """Show how regional streams reach other regions; pause, resume and resync that.
+    """Show how regional streams reach other regions; pause and mend that; move homes.
 
     A link is the way of a stream from its home to one region that mirrors it.
     """
+
+
+command.add_command(switch_over)
 
 
 @command.command(

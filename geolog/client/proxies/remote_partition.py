@@ -25,6 +25,7 @@ from geolog.partition.batch_admission import FenceRefusedError
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch
 from geolog.partition.repeated_batch import ForgottenSeqError, RepeatUnreadError
 from geolog.protocol.append_failure import told_as_unknown, told_of_record
+from geolog.protocol.home_record import Lineage
 from geolog.protocol.ids import Sequence
 from geolog.protocol.owner_answers import (
     FirstPlace,
@@ -136,9 +137,13 @@ class RemotePartition:
 
     @property
     def opened(self) -> Opened:
-        """The facts told on the first channel."""
+        """The facts told on the first channel, and where the home was on the last one."""
         assert self._opened is not None, f"{self} is not open"
         return self._opened
+
+    def home_epoch_of(self, segment: int) -> int:
+        """The home epoch in which a segment was written."""
+        return self.opened.lineage.home_epoch_of(segment)
 
     async def wait_ended(self) -> OwnerEnded:
         """Wait until nothing more can be appended."""
@@ -240,8 +245,14 @@ class RemotePartition:
 
     def _on_opened(self, connection: ProxyConnection, channel: ProxyChannel) -> None:
         assert channel.told is not None
-        if self._opened is None:
-            self._opened = Opened(channel.told.transaction_id, channel.told.home_epoch)
+        told, before = channel.told, self._opened
+        first = told.forks[0][1] - 1 if told.forks else told.home_epoch
+        self._opened = Opened(
+            told.transaction_id if before is None else before.transaction_id,
+            told.home_epoch,
+            told.session_epoch,
+            Lineage(first, told.forks),
+        )
         self._channel = connection, channel
         self._sent.on_opened(credit_bytes=channel.told.credit_bytes)
         self._send_due()
@@ -336,7 +347,7 @@ class RemotePartition:
             raise
         if channel.told is not None and not channel.over.is_set():
             try:
-                self._home.check(self.name, channel.told.home_epoch)
+                self._home.check(self.name, channel.told.session_epoch)
             except HomeMovedError:
                 connection.close_channel(channel)
                 raise

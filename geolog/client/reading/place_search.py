@@ -94,10 +94,15 @@ class PlaceSearch:
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
         entry = SegmentEntry(dlsn.entry)
         begin = Begin(dlsn.segment, entry, trim, slot=dlsn.slot)
-        return await self._in_row(begin) if self._scan.has_rows else begin
+        return await self.in_row(begin)
 
-    async def _in_row(self, begin: Begin) -> Begin:
-        """The place of a DLSN in a list that may have several rows of its segment."""
+    async def in_row(self, begin: Begin) -> Begin:
+        """The place of an entry, by the list that the scan read last, whose rows may differ.
+
+        At the first home rows are segments; elsewhere there may be several of one segment.
+        """
+        if not self._scan.has_rows:
+            return begin
         place = begin.segment, begin.entry
         row = await self._scan.last_segment(lambda one: (one.segment, one.first_entry) <= place)
         if row is None:

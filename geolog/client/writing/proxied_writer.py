@@ -26,16 +26,23 @@ class WrittenStream:
     life: str
     partitions: int
     home_epoch: int
+    session_epoch: int
 
     @property
     def home(self) -> SessionHome:
         """Where sessions that are opened now belong."""
-        return SessionHome(self.life, self.home_epoch)
+        return SessionHome(self.life, self.session_epoch)
 
     @classmethod
     def of(cls, record: StreamRecord) -> "WrittenStream":
         """Take them from its record."""
-        return cls(record.name, record.life, record.partitions, record.home_epoch)
+        return cls(
+            record.name,
+            record.life,
+            record.partitions,
+            record.home_epoch,
+            record.session_epoch,
+        )
 
 
 ReadStream = Callable[[], Awaitable[WrittenStream]]
@@ -81,7 +88,7 @@ class RemotePartitions:
     async def grow(self) -> int:
         """Read how many partitions the stream has, and open those that are new too."""
         found = await self._read_stream()
-        self._stream.home.check(PartitionName(found.name, 0, found.life), found.home_epoch)
+        self._stream.home.check(PartitionName(found.name, 0, found.life), found.session_epoch)
         self._stream = found
         await self.open(list(range(len(self.in_order), self._stream.partitions)))
         return len(self.in_order)

@@ -35,7 +35,7 @@ async def open_stream_writer(
             session = await open_session(
                 writer_id,
                 owners,
-                home=SessionHome(stream.life, stream.home_epoch),
+                home=SessionHome(stream.life, stream.session_epoch),
                 is_whole=number is None,
                 count_partitions=owned.grow,
                 rng=opener.rng,

@@ -89,7 +89,7 @@ class Writer:
             )
             for sink, standing in zip(sinks, standings, strict=True)
         ]  # fmt: skip
-        self._terms = [ReceiptTerms(sink.name.number, home_epoch, ack) for sink in sinks]
+        self._terms = [ReceiptTerms(sink.name.number, sink, ack) for sink in sinks]
         self._partitioner = Partitioner(len(sinks), first=first_partition)
         self._named: _Named | None = None
         if session is not None:

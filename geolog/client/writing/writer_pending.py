@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from geolog.client.writing.open_batch import OpenBatch
-from geolog.partition.batch_sink import SentBatch
+from geolog.partition.batch_sink import BatchSink, SentBatch
 from geolog.protocol.ids import DLSN, Position
 from geolog.protocol.owner_answers import (
     AppendRefused,
@@ -93,7 +93,7 @@ class ReceiptTerms:
     """The part that all receipts of one partition share."""
 
     partition: int
-    home_epoch: int
+    sink: BatchSink
     ack: AckLevel
 
 
@@ -154,7 +154,7 @@ class NewRecord(Pending):
             self._terms.partition,
             DLSN(place.segment, place.entry, place.slot + self.slot),
             place.first_sequence + self.slot,
-            self._terms.home_epoch,
+            self._terms.sink.home_epoch_of(place.segment),
             provisional=isinstance(place, Received),
         )
 

@@ -57,13 +57,14 @@ class _Repeats:
                     terms.partition,
                     first.dlsn,
                     first.sequence,
-                    terms.home_epoch,
+                    terms.sink.home_epoch_of(first.dlsn.segment),
                     duplicate=True,
                 )
             case Placed():  # The owner has refused the seq meanwhile: it is new.
                 dlsn = DLSN(answer.segment, answer.entry, row)
                 sequence = answer.first_sequence + row
-                return Receipt(terms.partition, dlsn, sequence, terms.home_epoch)
+                home_epoch = terms.sink.home_epoch_of(answer.segment)
+                return Receipt(terms.partition, dlsn, sequence, home_epoch)
             case AppendRefused(error=error) | Unknown(error=error) | OwnerEnded(error=error):
                 raise error
             case None | Received():

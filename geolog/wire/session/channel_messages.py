@@ -12,6 +12,7 @@ on it is then in doubt.
 import attrs
 
 from geolog.protocol.ids import DLSN
+from geolog.protocol.stream_state import FIRST_HOME_EPOCH
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.wire.batch import SealedBatch
 from geolog.wire.batch_terms import BatchTerms
@@ -47,6 +48,8 @@ class StreamTold:
     life: str
     partitions: int
     home_epoch: int
+    session_epoch: int = FIRST_HOME_EPOCH
+    """The home epoch in which sessions of writers begin; see `SessionHome`."""
 
 
 @attrs.frozen
@@ -71,6 +74,10 @@ class ChannelOpened:
     """The epoch of the partition's owner."""
     home_epoch: int
     """The stream's home epoch."""
+    session_epoch: int = FIRST_HOME_EPOCH
+    """The home epoch in which sessions of writers begin; see `SessionHome`."""
+    forks: tuple[tuple[int, int], ...] = ()
+    """Of the partition's `Lineage`."""
     transaction_id: int | None
     """Highest transaction id in the log, if any record has one."""
     credit_bytes: int

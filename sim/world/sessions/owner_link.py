@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
+from geolog.protocol.home_record import Lineage
 from geolog.protocol.owner_answers import (
     FirstPlace,
     OwnerAnswer,
@@ -121,7 +122,9 @@ class OwnerLink:
     ) -> None:
         """`rng`: decides how long each fence waits before it is sent."""
         self.name = name
-        self.opened = Opened(transaction_id=None, home_epoch=FIRST_HOME_EPOCH)
+        self.opened = Opened(
+            None, FIRST_HOME_EPOCH, FIRST_HOME_EPOCH, Lineage(FIRST_HOME_EPOCH)
+        )
         self._failure: GeologError | None = None
         self._has_failed = trio.Event()
         self._places = places
@@ -143,6 +146,10 @@ class OwnerLink:
         await self._has_failed.wait()
         assert self._failure is not None
         return OwnerEnded(self._failure, self._failure)
+
+    def home_epoch_of(self, _segment: int) -> int:
+        """The first: homes of these streams do not move."""
+        return FIRST_HOME_EPOCH
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         """Ask where the writer stands; with a fence, begin its session.
@@ -258,7 +265,12 @@ class OwnerLink:
                     welcome = await line.receive()
                     assert isinstance(welcome, Welcome)
                     if self._line is None:
-                        self.opened = Opened(welcome.transaction_id, FIRST_HOME_EPOCH)
+                        self.opened = Opened(
+                            welcome.transaction_id,
+                            FIRST_HOME_EPOCH,
+                            FIRST_HOME_EPOCH,
+                            Lineage(FIRST_HOME_EPOCH),
+                        )
                         self._line = line
                         self._deliver_again()
                         connected.set()

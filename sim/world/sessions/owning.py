@@ -140,7 +140,7 @@ class House:
             config=log._config.partition,
             wants_received=False,
             now_us=upkeep.now_us,
-            read_back=BatchReadBack(log._partitions.segments, log._ledgers, log._reader).read,
+            read_back=BatchReadBack(log._partitions, log._ledgers, log._reader).read,
         ) as opened:
             [owner] = opened.in_order
             self.owned[number] = owner

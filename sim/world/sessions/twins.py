@@ -107,7 +107,7 @@ class Twins:
                 session = await open_session(
                     WRITER_ID,
                     links,
-                    home=SessionHome(stream.life, stream.home_epoch),
+                    home=SessionHome(stream.life, stream.session_epoch),
                     is_whole=True,
                     count_partitions=count_partitions,
                     rng=log._rng,

@@ -8,6 +8,7 @@ from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
 from geolog.protocol.append_failure import told_of_record
+from geolog.protocol.home_record import Lineage
 from geolog.protocol.ids import Sequence
 from geolog.protocol.owner_answers import AppendRefused, OwnerAnswer, OwnerEnded, Placed
 from geolog.protocol.session_home import SessionHome
@@ -37,7 +38,9 @@ class FakeSink:
 
     def __init__(self) -> None:
         self.name = PartitionName(StreamName("a", "b"))
-        self.opened = Opened(transaction_id=None, home_epoch=FIRST_HOME_EPOCH)
+        self.opened = Opened(
+            None, FIRST_HOME_EPOCH, FIRST_HOME_EPOCH, Lineage(FIRST_HOME_EPOCH)
+        )
         self._ended: OwnerEnded | None = None
         self._has_ended = trio.Event()
         self.taken: list[Taken] = []
@@ -52,6 +55,9 @@ class FakeSink:
         await self._has_ended.wait()
         assert self._ended is not None
         return self._ended
+
+    def home_epoch_of(self, _segment: int) -> int:
+        return FIRST_HOME_EPOCH
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         raise AssertionError("tests make sessions of their own")

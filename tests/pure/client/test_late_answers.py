@@ -15,6 +15,7 @@ from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending
 from geolog.partition.batch_admission import BatchAdmission
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch
+from geolog.protocol.home_record import Lineage
 from geolog.protocol.ids import Sequence
 from geolog.protocol.owner_answers import OwnerEnded, Placed, Unknown, answer_of_error
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
@@ -46,7 +47,9 @@ class FarOwner:
         """`unread`: whether a repeat cannot be compared when it arrives."""
         self._unread = unread
         self.name = PartitionName(StreamName("a", "b"))
-        self.opened = Opened(transaction_id=None, home_epoch=FIRST_HOME_EPOCH)
+        self.opened = Opened(
+            None, FIRST_HOME_EPOCH, FIRST_HOME_EPOCH, Lineage(FIRST_HOME_EPOCH)
+        )
         self.log: list[int] = []
         self.values: list[bytes] = []
         self.refused_count = 0
@@ -60,6 +63,9 @@ class FarOwner:
     async def wait_ended(self) -> OwnerEnded:
         await trio.sleep_forever()
         raise AssertionError
+
+    def home_epoch_of(self, _segment: int) -> int:
+        return FIRST_HOME_EPOCH
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         raise AssertionError("the test makes its session")

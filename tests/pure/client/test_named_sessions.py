@@ -18,6 +18,7 @@ from geolog.client.writing.writer_session import open_session
 from geolog.partition.batch_admission import BatchAdmission
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
 from geolog.partition.repeated_batch import ForgottenSeqError, RepeatedBatch
+from geolog.protocol.home_record import Lineage
 from geolog.protocol.ids import Sequence
 from geolog.protocol.owner_answers import OwnerEnded, Placed, Repeated, answer_of_error
 from geolog.protocol.partition_state import FIRST_SEQUENCE, PartitionState, WrittenBatch
@@ -44,7 +45,9 @@ class Partition:
 
     def __init__(self, number: int) -> None:
         self.name = PartitionName(StreamName("a", "b"), number)
-        self.opened = Opened(transaction_id=None, home_epoch=FIRST_HOME_EPOCH)
+        self.opened = Opened(
+            None, FIRST_HOME_EPOCH, FIRST_HOME_EPOCH, Lineage(FIRST_HOME_EPOCH)
+        )
         self.home_epoch = FIRST_HOME_EPOCH
         self._ended: OwnerEnded | None = None
         self._has_ended = trio.Event()
@@ -64,6 +67,9 @@ class Partition:
         """End, like an owner that lost the partition."""
         self._ended = OwnerEnded(failure, failure)
         self._has_ended.set()
+
+    def home_epoch_of(self, _segment: int) -> int:
+        return FIRST_HOME_EPOCH
 
     async def hello(self, writer_id: bytes, fence: WriterFence | None) -> WriterStanding:
         if fence is not None:
@@ -321,7 +327,7 @@ async def test_a_session_does_not_begin_in_two_homes() -> None:
     partitions = [Partition(0), Partition(1)]
     partitions[1].home_epoch = 2
 
-    with pytest.raises(HomeMovedError, match="a/b#1 has moved from home epoch 1 to 2"):
+    with pytest.raises(HomeMovedError, match="a/b#1 was failed over, in home epoch 2"):
         await a_session(partitions)
 
 

@@ -7,6 +7,7 @@ import attrs
 import pytest
 from trio.testing import MockClock
 
+from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.segment_records import SegmentRecords, VersionedSegment
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
@@ -58,7 +59,10 @@ def read_back_of(
         config=LedgerReadConfig(),
         record_now=nodes.record_now,
     )
-    return BatchReadBack(OneSegment(nodes, segment), OneLedger(nodes, ledger), reader)
+    ledgers = OneLedger(nodes, ledger)
+    partitions = PartitionMetadata(nodes.metadata, ClusterPaths(CLUSTER), ledgers)
+    partitions.segments = OneSegment(nodes, segment)
+    return BatchReadBack(partitions, ledgers, reader)
 
 
 def segment_of(nodes: FakeNodes) -> SegmentRecord:

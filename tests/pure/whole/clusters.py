@@ -93,10 +93,11 @@ async def values_of(log: geolog.Log, **bounds: geolog.Bound) -> list[bytes]:
 
 
 async def move_home(world: World, home_epoch: int) -> StreamRecord:
-    """Store another home epoch in the stream's record."""
+    """Store another home epoch in the stream's record, as if its home had been lost."""
     catalog = StreamCatalog(world.log.access.metadata, world.log.access.paths)
     return await catalog.change(
-        StreamName.parse(STREAM), lambda record: attrs.evolve(record, home_epoch=home_epoch)
+        StreamName.parse(STREAM),
+        lambda record: attrs.evolve(record, home_epoch=home_epoch, session_epoch=home_epoch),
     )
 
 

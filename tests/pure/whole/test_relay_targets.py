@@ -181,7 +181,7 @@ async def test_while_the_home_moves_no_segment_begins(autojump_clock: MockClock)
             async with log.open_writer(STREAM):
                 pass
 
-    assert "moving away from us-east" in str(ended.error)
+    assert "moving from us-east" in str(ended.error)
 
 
 async def test_an_owner_goes_on_if_a_move_of_its_home_was_given_up(

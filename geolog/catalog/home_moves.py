@@ -1,0 +1,236 @@
+"""The steps in metadata by which the home of a stream moves to another region.
+
+Each step is one multi over the home record and the stream's record, which so agree at any
+moment. The home record's version decides: two movers, or a mover and somebody who gives up for
+it, cannot both succeed.
+
+Rules: PROTOCOL H17.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.stream_homes import StreamHomes, VersionedHome
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import (
+    BadVersionError,
+    Check,
+    Freshness,
+    Metadata,
+    NoNodeError,
+    Operation,
+    Put,
+)
+from geolog.protocol.home_record import Fork, HomeRecord, HomeState
+from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
+from topology.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    NoSuchStreamError,
+    SealedError,
+    UnavailableError,
+    public,
+)
+
+
+@public
+class HomeMoveConflictError(ConflictError):
+    """The home of the stream was moved, or is being moved, by another process."""
+
+
+@attrs.frozen
+class MarkedMove:
+    """A move that has begun: the two records as this process wrote them."""
+
+    home: VersionedHome
+    stream: StreamRecord
+    stream_version: int
+
+
+class HomeMoves:
+    """Moves the homes of one cluster's streams."""
+
+    def __init__(self, metadata: Metadata, paths: ClusterPaths, homes: StreamHomes) -> None:
+        self._metadata = metadata
+        self._paths = paths
+        self._homes = homes
+
+    async def begin(self, name: StreamName, to: str, *, mover: str) -> MarkedMove:
+        """Mark the stream as moving: from now on its home opens nothing more.
+
+        mover: path of the ephemeral node of this process. NoSuchStreamError,
+        HomeMoveConflictError, InvalidArgumentError if it cannot move there, SealedError.
+        """
+        while True:
+            stream, version = await self._stream(name)
+            check_can_move(stream, to)
+            home = await self._home(stream)
+            if home.record.state is HomeState.MOVING:
+                if await self.is_mover_alive(home.record):
+                    raise HomeMoveConflictError(
+                        f"another process is moving the home of {name} from"
+                        f" {home.record.region} to {home.record.moving_to}: wait for it"
+                    )
+                await self._store(home, home.record.stayed(), stream, version, _stayed(stream))
+                continue
+            marked = home.record.moving(to, mover)
+            moving = attrs.evolve(stream, moving_to=to)
+            found = await self._store(home, marked, stream, version, moving)
+            if found is not None:
+                return found
+
+    async def give_up(self, move: MarkedMove) -> StreamRecord | None:
+        """Have the stream stay at its home; None if the move was ended before, either way."""
+        stayed = move.home.record.stayed()
+        while True:
+            home = await self._home(move.stream)
+            if home != move.home:
+                return None
+            stream, version = await self._same_stream(move.stream)
+            found = await self._store(home, stayed, stream, version, _stayed(stream))
+            if found is not None:
+                return found.stream
+
+    async def give_up_abandoned(self, stream: StreamRecord) -> StreamRecord:
+        """Have a stream stay whose mover is gone. UnavailableError while it is moving.
+
+        Returns its settings now; NoSuchStreamError.
+        """
+        while True:
+            found, version = await self._same_stream(stream)
+            home = await self._home(found)
+            if home.record.state is HomeState.SETTLED:
+                return found
+            if await self.is_mover_alive(home.record):
+                raise UnavailableError(
+                    f"the home of {found.name} is moving from {home.record.region} to"
+                    f" {home.record.moving_to}: try again in a moment"
+                )
+            await self._store(home, home.record.stayed(), found, version, _stayed(found))
+
+    async def is_mover_alive(self, home: HomeRecord) -> bool:
+        """Whether the process that moves the home is still there, for certain."""
+        if not home.mover:
+            return False
+        stored = await self._metadata.find(home.mover, freshness=Freshness.LATEST)
+        return stored is not None
+
+    async def finish(
+        self,
+        move: MarkedMove,
+        forks: Sequence[Fork],
+        owners: Mapping[PartitionName, VersionedOwner],
+    ) -> StreamRecord:
+        """Make the new region the home, with these forks of its partitions.
+
+        owners: the claims under which the logs of the new home were looked at; if one of them
+        was claimed since, BadVersionError, and nothing has changed. HomeMoveConflictError if
+        the move was ended before. OutcomeUnknownError if metadata gives no answer.
+        """
+        moved = move.home.record.moved(tuple(forks))
+        while True:
+            home = await self._home(move.stream)
+            if home.record == moved:
+                return (await self._same_stream(move.stream))[0]  # The answer was lost.
+            if home != move.home:
+                raise HomeMoveConflictError(
+                    f"the move of {move.stream.name} to {move.home.record.moving_to} was given"
+                    f" up meanwhile: its home is {home.record.region}"
+                )
+            stream, version = await self._same_stream(move.stream)
+            claimed = [
+                Check(self._paths.owner(name), owner.version) for name, owner in owners.items()
+            ]
+            after = stream.moved()
+            found = await self._store(home, moved, stream, version, after, claimed)
+            if found is not None:
+                return found.stream
+            for name, owner in owners.items():
+                stored = await self._metadata.find(
+                    self._paths.owner(name), freshness=Freshness.LATEST
+                )
+                if stored is None or stored.version != owner.version:
+                    raise BadVersionError(f"{name} was claimed meanwhile")
+
+    async def _store(
+        self,
+        home: VersionedHome,
+        home_after: HomeRecord,
+        stream: StreamRecord,
+        version: int,
+        stream_after: StreamRecord,
+        checks: Sequence[Check] = (),
+    ) -> MarkedMove | None:
+        """Store both records; None if one of them, or what is checked, has changed."""
+        operations: list[Operation] = [
+            Check(self._paths.stream_life(stream.name, stream.life), 0),
+            *checks,
+            Put(
+                self._paths.home(stream.name, stream.life),
+                seal_document(home_after),
+                home.version,
+            ),
+            Put(self._paths.stream(stream.name), seal_document(stream_after), version),
+        ]
+        try:
+            await self._metadata.multi(operations)
+        except (BadVersionError, NoNodeError):
+            return None
+        return MarkedMove(
+            VersionedHome(home_after, home.version + 1), stream_after, version + 1
+        )
+
+    async def _home(self, stream: StreamRecord) -> VersionedHome:
+        found = await self._homes.read_latest(stream.name, stream.life)
+        if found is None:
+            raise InvalidArgumentError(
+                f"{stream.name} has no home record: it was made by a version of geolog that had"
+                " none, and cannot move. Make it again to be able to"
+            )
+        return found
+
+    async def _stream(self, name: StreamName) -> tuple[StreamRecord, int]:
+        path = self._paths.stream(name)
+        stored = await self._metadata.find(path, freshness=Freshness.LATEST)
+        if stored is None:
+            raise NoSuchStreamError(f"stream {str(name)!r} does not exist")
+        found = open_document(stored.data, StreamRecord, path=path)
+        if found.is_incomplete:
+            raise NoSuchStreamError(f"stream {str(name)!r} is being created or deleted")
+        return found, stored.version
+
+    async def _same_stream(self, known: StreamRecord) -> tuple[StreamRecord, int]:
+        found, version = await self._stream(known.name)
+        if found.life != known.life:
+            raise NoSuchStreamError(f"stream {str(known.name)!r} was deleted and created again")
+        return found, version
+
+
+def check_can_move(stream: StreamRecord, to: str) -> None:
+    """InvalidArgumentError, or SealedError, unless the stream can get its home there."""
+    if stream.home is None:
+        raise InvalidArgumentError(
+            f"{stream.name} is a global stream: it has no home, so there is nothing to move"
+        )
+    if to == stream.home:
+        raise InvalidArgumentError(f"{stream.name} is at home in {to} already")
+    if to not in stream.relay_to:
+        raise InvalidArgumentError(
+            f"{stream.name} is not relayed to {to!r}; its targets are"
+            f" {', '.join(stream.relay_to) or 'none'}. Add one (geolog stream update"
+            f" {stream.name} --relay-to …) and let it catch up"
+        )
+    if to in stream.relay_paused:
+        raise InvalidArgumentError(
+            f"the relay of {stream.name} to {to} is paused: resume it first (geolog relay"
+            f" resume {stream.name} --target {to})"
+        )
+    if stream.is_sealed:
+        raise SealedError(f"{stream.name} is sealed: nothing is appended, wherever its home is")
+
+
+def _stayed(stream: StreamRecord) -> StreamRecord:
+    return attrs.evolve(stream, moving_to="")

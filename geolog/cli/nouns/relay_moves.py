@@ -1,0 +1,170 @@
+"""`geolog relay switch-over`: moves the homes of streams by plan."""
+
+import sys
+from functools import partial
+
+import attrs
+import click
+import trio
+
+from geolog.background import all_of
+from geolog.cli.arguments import confirm, stream_name
+from geolog.cli.invocation import Verb, examples, tell, this_invocation
+from geolog.cli.session import open_log
+from geolog.cli.signals import ending_at_signals
+from geolog.cli.terminal.output import show
+from geolog.cli.terminal.progress import Progress
+from geolog.client.log import Log
+from geolog.client.relays.switch_plan import SwitchOverPlan
+from geolog.partition.home_switch import SwitchOverReport
+from geolog.settings.quantities import parse_seconds
+from topology.errors import GeologError, NotFoundError
+
+_PARALLEL_MAX = 64
+
+
+@click.command(
+    "switch-over",
+    cls=Verb,
+    epilog=examples(
+        "geolog relay switch-over shop/carts --to eu-west --dry-run",
+        "geolog relay switch-over shop/carts --to eu-west",
+        "geolog relay switch-over --home us-east --to eu-west --yes",
+    ),
+)
+@click.argument("stream", metavar="[STREAM]", required=False, type=stream_name)
+@click.option("--home", metavar="REGION", help="All regional streams of this home.")
+@click.option("--to", required=True, metavar="REGION", help="The new home, a target now.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only show what would move, and what it waits for."
+)
+@click.option(
+    "--within",
+    "within_s",
+    type=parse_seconds,
+    default="30s",
+    show_default=True,
+    metavar="TIME",
+    help="A stream that has not moved by then stays where it is.",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, _PARALLEL_MAX),
+    default=8,
+    show_default=True,
+    help="Streams that move at the same time.",
+)
+def switch_over(
+    *,
+    stream: str | None,
+    home: str | None,
+    to: str,
+    dry_run: bool,
+    within_s: float,
+    parallel: int,
+) -> None:
+    """Make a target the home of a stream, without losing a record.
+
+    For work on a region, or to bring a stream closer to its writers. Appends wait while the old
+    home closes the stream and the new one gets the rest; writers through proxies then go on in
+    the new home by themselves. The old home becomes a target. If anything fails, the stream
+    stays where it is.
+    """
+    if (stream is None) == (home is None):
+        raise click.UsageError("name one stream, or all streams of a region with --home REGION")
+    if not dry_run:
+        confirm(f"Move the home of {stream or f'all streams in {home}'} to {to}?")
+    wish = _Wish(stream, home, to, is_dry=dry_run, within_s=within_s, parallel=parallel)
+    trio.run(ending_at_signals, _switch_over, wish)
+
+
+@attrs.frozen
+class _Wish:
+    stream: str | None
+    home: str | None
+    to: str
+    is_dry: bool = attrs.field(kw_only=True)
+    within_s: float = attrs.field(kw_only=True)
+    parallel: int = attrs.field(kw_only=True)
+
+
+async def _switch_over(wish: _Wish) -> None:
+    async with open_log(this_invocation()) as log:
+        if wish.stream is not None:
+            names = [wish.stream]
+        else:
+            assert wish.home is not None
+            names = await log.streams_at_home(wish.home)
+            if not names:
+                raise NotFoundError(f"no regional stream has its home in {wish.home!r}")
+        if wish.is_dry:
+            await _show_plans(log, names, wish)
+        else:
+            await _move_all(log, names, wish)
+
+
+async def _show_plans(log: Log, names: list[str], wish: _Wish) -> None:
+    plans = await all_of(
+        [partial(log.plan_switch_over, one, to=wish.to) for one in names],
+        at_once_max=wish.parallel,
+    )
+    output = this_invocation().config.output
+    show(plans if output != "table" else [_plan_row(one) for one in plans], output)
+    for one in plans:
+        if one.why_not is not None:
+            tell(f"{one.stream} cannot move now: {one.why_not}")
+    tell("nothing was changed")
+
+
+def _plan_row(plan: SwitchOverPlan) -> dict[str, object]:
+    return {
+        "stream": plan.stream,
+        "move": f"{plan.home}→{plan.to}",
+        "partitions": plan.partitions,
+        "state": plan.state,
+        "lag_records": plan.lag_records,
+        "lag_bytes": plan.lag_bytes,
+        "lag_s": plan.lag_s,
+        "round_trip_s": plan.round_trip_s,
+        "ready": plan.why_not is None,
+    }
+
+
+async def _move_all(log: Log, names: list[str], wish: _Wish) -> None:
+    output = this_invocation().config.output
+    moved: list[SwitchOverReport] = []
+    failed: dict[str, GeologError] = {}
+    with Progress("streams", sys.stderr) as progress:
+
+        async def move(name: str) -> None:
+            try:
+                moved.append(await log.switch_over(name, to=wish.to, timeout_s=wish.within_s))
+            except GeologError as error:
+                if len(names) == 1:
+                    raise
+                failed[name] = error
+                progress.clear()
+                tell(f"{name} stays: {error}")
+            progress.at(len(moved) + len(failed), len(names))
+
+        await all_of([partial(move, one) for one in names], at_once_max=wish.parallel)
+    moved.sort(key=lambda one: one.stream)
+    show(moved if output != "table" else [_moved_row(one) for one in moved], output)
+    if failed:
+        raise GeologError(
+            f"{len(failed)} of {len(names)} streams stay where they are; repeat the command"
+            " once the reasons above are gone"
+        )
+
+
+def _moved_row(moved: SwitchOverReport) -> dict[str, object]:
+    return {
+        "stream": moved.stream,
+        "move": f"{moved.home_before}→{moved.home}",
+        "home_epoch": moved.home_epoch,
+        "records": moved.records,
+        "pause_s": moved.pause_s,
+        "closed_s": moved.closed_s,
+        "drained_s": moved.drained_s,
+        "flipped_s": moved.flipped_s,
+    }
