@@ -7,7 +7,12 @@ from sim.histories.run import run_seed
 from sim.world.chance import Draws
 from sim.world.draws.base_options import BASE
 from sim.world.draws.drawing import options_of_seed
-from sim.world.draws.relay_draws import with_bounded_loss, with_relays
+from sim.world.draws.relay_draws import (
+    STRUCK_WITH_RELAYS,
+    with_bounded_loss,
+    with_matrix,
+    with_relays,
+)
 from sim.world.faults.all_faults import FAULTS
 from sim.world.options import Options
 
@@ -44,6 +49,28 @@ def test_relays_outlive_a_stream_that_is_deleted_while_it_is_relayed(seed: int) 
 
     assert report.violations == []
     assert "deleted" in report.sometimes
+
+
+def test_mirrors_equal_their_home_after_all_faults_of_relays_at_once() -> None:
+    drawn = with_relays(BASE, Draws(2))
+    hazards = attrs.evolve(
+        drawn.hazards,
+        chaos_s=8.0,
+        duration_s_max=1.0,
+        strikes_per_s=tuple((kind, 0.5) for kind in sorted(STRUCK_WITH_RELAYS)),
+    )
+    report = run_seed(2, options=attrs.evolve(drawn, hazards=hazards))
+
+    assert report.violations == []
+    assert set(report.faults) == STRUCK_WITH_RELAYS
+
+
+def test_some_seeds_draw_each_fault_of_relays_and_a_stream_that_is_made_again() -> None:
+    drawn = [with_matrix(with_relays(BASE, Draws(seed)), Draws(seed)) for seed in range(40)]
+    struck = {kind for one in drawn for kind, _ in one.hazards.strikes_per_s}
+
+    assert struck >= STRUCK_WITH_RELAYS
+    assert any(one.stream.deletion_rest_s_max for one in drawn)
 
 
 def test_a_succeeded_relay_goes_on_in_the_middle_of_a_segment() -> None:

@@ -12,9 +12,16 @@ from topology.stream_policy import PolicyKind
 DRAIN_RELAY = "drain-relay"
 COORDINATORS_GONE = "coordinators-gone"
 ZOMBIE_RELAY = "zombie-relay"
-STRUCK_WITH_RELAYS = frozenset({DRAIN_RELAY, COORDINATORS_GONE, ZOMBIE_RELAY})
+RELAYS_GONE = "relays-gone"
+LOST_LEAVE = "lost-leave"
+CUT_REGIONS = "cut-regions"
+CUT_REGIONS_ONE_WAY = "cut-regions-one-way"
+FLAPPING_LINK = "flapping-link"
+SLOW_TARGET = "slow-target"
+AMBUSH_REPLAY = "ambush-replay"
 
 _SHARE = 0.15
+_MATRIX_SHARE = 0.6
 _BOUNDED_SHARE = 0.3
 _RECORD_BYTES_MORE = 300
 """The most that a record takes in a batch in addition to its value."""
@@ -35,6 +42,25 @@ _STRIKES_PER_S = (
     ("reset-connection", 0.5),
     ("slow-host", 0.1),
 )
+_MATRIX_PER_S = (
+    (RELAYS_GONE, 0.1),
+    (LOST_LEAVE, 0.15),
+    (CUT_REGIONS, 0.1),
+    (CUT_REGIONS_ONE_WAY, 0.1),
+    (FLAPPING_LINK, 0.1),
+    (SLOW_TARGET, 0.1),
+    (AMBUSH_REPLAY, 0.3),
+    ("clock-jump", 0.1),
+)
+STRUCK_WITH_RELAYS = frozenset(
+    {
+        DRAIN_RELAY,
+        COORDINATORS_GONE,
+        ZOMBIE_RELAY,
+        *(kind for kind, _ in _MATRIX_PER_S if kind != "clock-jump"),
+    }
+)
+
 _KINDS = 6
 """Faults of each such world: one may hide another."""
 
@@ -75,8 +101,33 @@ def draw_relays(drawn: Options, draws: Draws) -> Options:
     if not draws.happens("relays", _SHARE):
         return drawn
     relayed = with_relays(drawn, draws)
+    if draws.happens("matrix of relays", _MATRIX_SHARE):
+        relayed = with_matrix(relayed, draws)
     is_bounded = draws.happens("bound on loss", _BOUNDED_SHARE)
     return bounded(relayed, draws) if is_bounded else relayed
+
+
+def with_matrix(relayed: Options, draws: Draws) -> Options:
+    """The same world with relays, struck by faults of links, of whole groups, and of clocks.
+
+    In some a second stream is relayed, too, which is deleted and made again.
+    """
+    kinds = draws.sample(
+        "fault of the matrix",
+        [kind for kind, _ in _MATRIX_PER_S],
+        draws.choice("faults of the matrix", (1, 2, 3)),
+    )
+    strikes = tuple(one for one in _MATRIX_PER_S if one[0] in kinds)
+    return attrs.evolve(
+        relayed,
+        stream=attrs.evolve(
+            relayed.stream,
+            deletion_rest_s_max=draws.choice("deletion while relayed", (None, None, 2.0, 8.0)),
+        ),
+        hazards=attrs.evolve(
+            relayed.hazards, strikes_per_s=relayed.hazards.strikes_per_s + strikes
+        ),
+    )
 
 
 def with_relays(drawn: Options, draws: Draws) -> Options:

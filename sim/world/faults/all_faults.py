@@ -12,12 +12,24 @@ from random import Random
 import trio
 
 from sim.world.draws.proxy_draws import DRAIN
-from sim.world.draws.relay_draws import COORDINATORS_GONE, DRAIN_RELAY, ZOMBIE_RELAY
+from sim.world.draws.relay_draws import (
+    AMBUSH_REPLAY,
+    COORDINATORS_GONE,
+    CUT_REGIONS,
+    CUT_REGIONS_ONE_WAY,
+    DRAIN_RELAY,
+    FLAPPING_LINK,
+    LOST_LEAVE,
+    RELAYS_GONE,
+    SLOW_TARGET,
+    ZOMBIE_RELAY,
+)
 from sim.world.draws.session_draws import LEADER_DEPOSED, SESSION_BEHIND
 from sim.world.faults import disks as fault_disks
 from sim.world.faults import links as fault_links
 from sim.world.faults import metadata as fault_metadata
 from sim.world.faults import processes as fault_processes
+from sim.world.faults import relay_faults
 from sim.world.faults.ambushes import AMBUSHES, Ambush
 from sim.world.world import World
 
@@ -81,11 +93,17 @@ FAULTS: dict[str, Fault | Ambush] = {
     DRAIN_RELAY: fault_processes.drain_relay,
     COORDINATORS_GONE: fault_processes.coordinators_gone,
     ZOMBIE_RELAY: fault_processes.zombie_relay,
+    RELAYS_GONE: relay_faults.relays_gone,
+    LOST_LEAVE: relay_faults.lost_leave,
     "pause-process": fault_processes.pause_process,
     "zombie-writer": fault_processes.zombie_writer,
     "cut-writer": fault_links.cut_writer,
     "cut-link": fault_links.cut_link,
     "cut-one-way": fault_links.cut_one_way,
+    CUT_REGIONS: relay_faults.cut_regions,
+    CUT_REGIONS_ONE_WAY: relay_faults.cut_regions_one_way,
+    FLAPPING_LINK: Ambush("deliver", relay_faults.flapping_link),
+    SLOW_TARGET: relay_faults.slow_target,
     "isolate-region": fault_links.isolate_region,
     "isolate-host": fault_links.isolate_host,
     "reset-connection": fault_links.reset_connection,
@@ -109,5 +127,6 @@ FAULTS: dict[str, Fault | Ambush] = {
     "far-clock": fault_metadata.far_clock,
     "store-clock": fault_metadata.store_clock,
     **AMBUSHES,
+    AMBUSH_REPLAY: Ambush("log", relay_faults.ambush_replay),
 }
 """Every fault, by the name that options and trace use."""
