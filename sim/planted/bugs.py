@@ -32,6 +32,7 @@ from regions.storage.replay import Replay
 from sim.fakes.memory_disk import MemoryDisk
 from sim.fakes.memory_metadata import MemoryMetadata
 from sim.planted import client_bugs, node_bugs
+from sim.planted.bridge_bugs import BRIDGE_BUGS
 from sim.planted.connection_bugs import CONNECTION_BUGS
 from sim.planted.cursor_bugs import CURSOR_BUGS
 from sim.planted.damage_bugs import DAMAGE_BUGS
@@ -251,6 +252,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
         "a node answers a fence before it is on disk",
         [(LedgerReplica, "_on_fence", node_bugs.answer_fence_at_once)],
     ),
+    **BRIDGE_BUGS,
     **CONNECTION_BUGS,
     **CURSOR_BUGS,
     **PROMISE_BUGS,

@@ -1,6 +1,6 @@
-"""Law 22: the bytes that wait at a node, or are in flight at a writer, stay within bounds.
+"""Law 22: bytes that wait at a node, or are under way from a writer or a home, are bounded.
 
-A node may exceed its bound by the one answer that reaches it.
+A node may exceed its bound by the one answer that reaches it, a bridge by one entry.
 """
 
 import json
@@ -11,6 +11,7 @@ import trio
 
 from geolog.wire.limits import ENTRY_BYTES_MAX
 from regions.storage.config import StorageConfig
+from relay.bridge.target_bridge import TargetBridge
 from sim.laws.state.seen import Look
 from sim.world.node import storage_config
 
@@ -37,6 +38,7 @@ class BoundsHold:
         """Check the bytes that wait for clients, and now and then each node's status."""
         yield from _crowded_connections(now)
         yield from _crowded_writers(now)
+        yield from _crowded_mirrors(now)
         if trio.current_time() - self._looked_s < _EVERY_S:
             return
         self._looked_s = trio.current_time()
@@ -85,6 +87,31 @@ def _crowded_writers(now: Look) -> Iterator[str]:
                 f"a writer of {process} has {in_flight_bytes} bytes in flight; the bound is"
                 f" {bound}"
             )
+
+
+def _crowded_mirrors(now: Look) -> Iterator[str]:
+    """The bytes that a home has sent to a target before they are durable in its mirrors."""
+    for host, place in sorted(now.world.relays.items()):
+        for relay in place.relays[-1:]:
+            ends = relay.ends
+            for home, bridge in sorted(ends.dialled.items()) if ends is not None else ():
+                waiting_bytes, largest_bytes = _not_durable(bridge)
+                bound = place.config(now.world.options.knobs).window_bytes + largest_bytes
+                if waiting_bytes > bound:
+                    yield (
+                        f"{host} has {waiting_bytes} bytes of {home} that are not durable;"
+                        f" the bound is {bound}"
+                    )
+
+
+def _not_durable(bridge: TargetBridge) -> tuple[int, int]:
+    """Bytes of the entries that wait in the mirrors of a bridge, and of the largest of them."""
+    sizes = [
+        entry.encoded.length_bytes
+        for mirror in bridge.mirrors
+        for entry in (*mirror._sent, *mirror._waiting)  # noqa: SLF001 - the real thing.
+    ]
+    return sum(sizes), max(sizes, default=0)
 
 
 def _uses(status: dict[str, int], config: StorageConfig) -> Iterator[tuple[str, int, int]]:
