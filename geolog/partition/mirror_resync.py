@@ -17,10 +17,13 @@ from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.stream_state import PartitionName, StreamRecord
-from topology.errors import DataLostError
+from topology.errors import DataLostError, FencedError
 
 _FENCE_S = 10.0
 """How long to wait for the nodes of the mirror's open ledger; they may be gone."""
+
+_INSIST_S = 60.0
+"""How long to take the mirror again from relays that take it over meanwhile."""
 
 
 @attrs.frozen
@@ -55,6 +58,36 @@ async def planned_resync(
     for listed in await partitions.segments.all(mirror):
         ended = max(ended, Sequence((listed.record.last_sequence or -1) + 1))
     return MirrorResync(number, region, ended, begins)
+
+
+async def insist_on_resync(
+    stream: StreamRecord,
+    planned: MirrorResync,
+    takeover: Takeover,
+    *,
+    who: str,
+    accept_gap: bool,
+) -> MirrorResync:
+    """Begin a mirror again, though relays of its region may take it over meanwhile.
+
+    A relay that is fenced opens the mirror again, as after any takeover, and may come first
+    while the nodes of the old ledger are waited for. The next try begins with a new plan.
+    Errors as of `resync_mirror`; FencedError if it is taken over for long, or if there would
+    be a gap by then that is not accepted.
+    """
+    mirror = stream.log_in(planned.region, planned.partition)
+    end_s = trio.current_time() + _INSIST_S
+    while True:
+        try:
+            await resync_mirror(mirror, planned, takeover, who=who)
+        except FencedError:
+            planned = await planned_resync(
+                stream, planned.region, planned.partition, takeover.partitions
+            )
+            if trio.current_time() > end_s or (planned.gap_count and not accept_gap):
+                raise
+        else:
+            return planned
 
 
 async def resync_mirror(

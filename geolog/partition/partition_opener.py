@@ -15,7 +15,7 @@ from geolog.catalog.offers import Offer
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.partition.hand_over import HandedOver, hand_over
 from geolog.partition.mirror_opening import open_mirror
-from geolog.partition.mirror_resync import MirrorResync, planned_resync, resync_mirror
+from geolog.partition.mirror_resync import MirrorResync, insist_on_resync, planned_resync
 from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, last_watermark
 from geolog.partition.offer import open_offer
 from geolog.partition.owner import OwnedPartitions, open_partition_writers
@@ -81,7 +81,7 @@ class PartitionOpener:
     ) -> list[MirrorResync]:
         """Begin mirrors of these partitions again with what their homes have left.
 
-        See `resync_mirror`.
+        See `insist_on_resync`.
 
         ConflictError, and nothing is done, if records would be missing and that is not
         accepted. SealedError, FencedError.
@@ -97,10 +97,11 @@ class PartitionOpener:
             raise ConflictError(
                 f"{'; '.join(told)}. Nothing was done. To go on without them, accept the gap"
             )
-        for one in planned:
-            mirror = stream.log_in(region, one.partition)
-            await resync_mirror(mirror, one, self.upkeep.takeover, who=self.who)
-        return planned
+        takeover, who = self.upkeep.takeover, self.who
+        return [
+            await insist_on_resync(stream, one, takeover, who=who, accept_gap=accept_gap)
+            for one in planned
+        ]
 
     async def end_sealed_mirror(self, mirror: PartitionName) -> Watermark | None:
         """The last entry of a mirror that is sealed; None if it has none.

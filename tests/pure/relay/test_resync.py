@@ -94,6 +94,35 @@ async def test_records_that_nobody_has_any_more_need_consent(autojump_clock: Moc
     assert values == writing.values[begun.begins :]
 
 
+async def test_a_relay_that_takes_the_mirror_over_meanwhile_is_fenced_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home)
+        await Writing(home).append(4)
+        await relay(log)
+        mirror, takeover = await mirror_of(log), log.partition_opener.upkeep.takeover
+        changed = trio.Event()
+        before = await takeover.partitions.owners.read(mirror, changed=changed)
+
+        async def take_it_too() -> None:
+            await changed.wait()
+            await takeover.owners.take(mirror, "a relay")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_it_too)
+            [begun] = await home.resync_relay(STREAM, target=TARGET)
+        after = await takeover.partitions.owners.read_latest(mirror)
+        rows = await rows_of(home, mirror)
+
+    assert after.record.epoch == before.record.epoch + 3
+    assert (begun.begins, rows) == (0, [])
+
+
 async def test_a_reader_that_was_further_is_told_to_begin_again(
     autojump_clock: MockClock,
 ) -> None:
