@@ -30,6 +30,7 @@ from sim.world.seams import CLUSTER
 from sim.world.trace import Trace
 from sim.world.truth import Truth
 from sim.world.waiting import clients, proxies, relays, run_client, wait_end
+from sim.world.wiped_target import WipedTarget
 from sim.world.world import World, open_world
 
 _FOUNDING_S = 30.0
@@ -194,6 +195,8 @@ class _Run:
         await self._converge(world, workload)
         if self.options.stream.cursor_readers:
             await self._read_by_cursor(world, workload)
+        if self.options.knobs.is_target_wiped:
+            await self._wipe_target(world)
         if world.relays:
             await self._await_mirrors(world)
         await _wait_nodes(world)
@@ -296,6 +299,14 @@ class _Run:
             for relay in place.relays:
                 if relay.bugs_count or (relay.ends is not None and relay.ends.bugs_count):
                     self.breaches.add("crash", f"a connection of {place.host} met a bug")
+
+    async def _wipe_target(self, world: World) -> None:
+        """Law 24: mirrors that lost everything begin again; `_await_mirrors` sees them grow."""
+        breach = await WipedTarget(world, chance(self.seed, "wiped target")).breach()
+        if breach is not None:
+            self.breaches.add("24", breach)
+        else:
+            self.history.happened.add("target-wiped")
 
     async def _exchange(self, world: World, workload: Workload) -> None:
         """Law 24: a writer goes on with a node that joined from another region."""

@@ -67,6 +67,7 @@ SOMETIMES = {
     "mirror-continued": "another owner of a mirror goes on in the middle of a segment",
     "mirror-trimmed": "a mirror is trimmed with its home",
     "mirror-evicted": "a mirror goes on behind a gap, because its home kept too much for it",
+    "target-wiped": "a mirror whose region lost all its disks begins again",
     "loss-held": "an append is refused because a mirror is too far behind",
     "mirror-sealed": "a mirror is sealed with its home",
     "mirror-read": "a reader reads records of a mirror",

@@ -91,6 +91,8 @@ class Knobs:
     """Bytes of a partition that the loss of its home may cost; None: any."""
     rpo_max_s: float | None = None
     """Seconds that it may cost; None: any."""
+    is_target_wiped: bool = False
+    """Whether, once all is calm, a target of the relayed stream loses all its disks."""
     is_rpo_of_any: bool = False
     """Whether one mirror within that bound is enough."""
     hedge: str = "auto"

@@ -89,6 +89,8 @@ class World:
         acknowledged record has an intact copy elsewhere."""
         self.harmed: set[InstanceId] = set()
         """Instances whose synced bytes were harmed: only these may break a promise."""
+        self.wiped: set[str] = set()
+        """Regions whose nodes have all lost their disks: their mirrors begin again."""
         self.surprises: list[tuple[Process, Exception]] = []
         """Processes that ended with an error that no code expects."""
         self._client_mains: dict[str, ClientMain] = {}

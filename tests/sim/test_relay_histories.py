@@ -71,6 +71,23 @@ def test_some_seeds_draw_each_fault_of_relays_and_a_stream_that_is_made_again() 
 
     assert struck >= STRUCK_WITH_RELAYS
     assert any(one.stream.deletion_rest_s_max for one in drawn)
+    assert any(one.knobs.is_target_wiped for one in drawn)
+
+
+def test_a_target_that_lost_all_its_disks_is_sent_everything_again() -> None:
+    drawn = with_relays(BASE, Draws(9))
+    report = run_seed(
+        9,
+        options=attrs.evolve(
+            drawn,
+            hazards=attrs.evolve(drawn.hazards, chaos_s=3.0),
+            knobs=attrs.evolve(drawn.knobs, is_target_wiped=True),
+            stream=attrs.evolve(drawn.stream, seal_after_s_max=None),
+        ),
+    )
+
+    assert report.violations == []
+    assert "target-wiped" in report.sometimes
 
 
 def test_a_succeeded_relay_goes_on_in_the_middle_of_a_segment() -> None:

@@ -96,7 +96,8 @@ class RowsInOrder:
             found = rows.get(number)
             if before.is_completed and found not in (None, before):
                 yield f"row {number} was completed as {before}, and is now {found}"
-            if found is None and before.last_sequence is not None:
+            is_wiped = mirror[0] in now.world.wiped
+            if found is None and before.last_sequence is not None and not is_wiped:
                 if before.last_sequence >= trim:
                     yield f"row {number} has gone, and it begins at sequence {trim}"
 

@@ -22,6 +22,7 @@ AMBUSH_REPLAY = "ambush-replay"
 
 _SHARE = 0.15
 _MATRIX_SHARE = 0.6
+_WIPED_SHARE = 0.25
 _BOUNDED_SHARE = 0.3
 _RECORD_BYTES_MORE = 300
 """The most that a record takes in a batch in addition to its value."""
@@ -110,8 +111,10 @@ def draw_relays(drawn: Options, draws: Draws) -> Options:
 def with_matrix(relayed: Options, draws: Draws) -> Options:
     """The same world with relays, struck by faults of links, of whole groups, and of clocks.
 
-    In some a second stream is relayed, too, which is deleted and made again.
+    In some a second stream is relayed, too, which is deleted and made again. In some a target
+    is wiped in the end; a stream that is sealed could not have its mirror begin again.
     """
+    is_wiped = draws.happens("target wiped", _WIPED_SHARE)
     kinds = draws.sample(
         "fault of the matrix",
         [kind for kind, _ in _MATRIX_PER_S],
@@ -123,7 +126,9 @@ def with_matrix(relayed: Options, draws: Draws) -> Options:
         stream=attrs.evolve(
             relayed.stream,
             deletion_rest_s_max=draws.choice("deletion while relayed", (None, None, 2.0, 8.0)),
+            seal_after_s_max=None if is_wiped else relayed.stream.seal_after_s_max,
         ),
+        knobs=attrs.evolve(relayed.knobs, is_target_wiped=is_wiped),
         hazards=attrs.evolve(
             relayed.hazards, strikes_per_s=relayed.hazards.strikes_per_s + strikes
         ),
