@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+import attrs
 import trio
 
 from geolog.background import both, open_background
 from geolog.catalog.partition_config import PartitionConfig
+from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.metadata.seam import Freshness
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.mirror_upkeep import follow_home
@@ -20,9 +22,12 @@ from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol.ids import Sequence
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
-from topology.errors import ConflictError, InvalidArgumentError
+from topology.errors import ConflictError, InvalidArgumentError, UnavailableError
 
 _log = logging.getLogger(__name__)
+
+_STILL_S_MAX = 20.0
+"""How long nothing may be read or recovered while a mirror is opened."""
 
 
 @asynccontextmanager
@@ -40,9 +45,11 @@ async def open_mirror(
     While the block lasts the mirror is trimmed with its home. Once it has all of a home that is
     sealed, it is sealed, too, and fails with SealedError; so does opening it then.
 
-    FencedError if another process took it over in turn. NoSuchStreamError, also if the stream
-    is no longer relayed here. InvalidArgumentError in another region. A block that ends without
-    an error leaves what was taken durable, and the open ledger CLOSED.
+    UnavailableError if nothing of it can be read for a while: its nodes may have lost it, and
+    an operator may begin it again meanwhile. FencedError if another process took it over in
+    turn. NoSuchStreamError, also if the stream is no longer relayed here. InvalidArgumentError
+    in another region. A block that ends without an error leaves what was taken durable, and the
+    open ledger CLOSED.
     """
     region = stream.region_of(name)
     if takeover.region != region:
@@ -63,12 +70,7 @@ async def open_mirror(
             nursery=nursery,
             config=config,
         )
-        taken = await takeover.take_over(name, who, is_mirror=True)
-        try:
-            watermark = await _begun_behind_gap(name, taken, takeover)
-        except BaseException:
-            takeover.owners.release_nowait(taken.owner)
-            raise
+        taken, watermark = await _taken_over(name, who, takeover)
         writer = MirrorWriter(
             name,
             stream,
@@ -91,6 +93,33 @@ async def open_mirror(
             with trio.move_on_after(config.close_timeout_s, shield=True):
                 await writer.leave()
             writer.close()
+
+
+async def _taken_over(
+    name: PartitionName, who: str, takeover: Takeover
+) -> tuple[TakenOver, Watermark | None]:
+    """The mirror, taken over, and its last entry. UnavailableError if nothing moves."""
+    with trio.CancelScope() as opening:
+        async with open_background() as nursery:
+            nursery.start_soon(_cancel_once_still, opening, takeover.progress)
+            taken = await takeover.take_over(name, who, is_mirror=True)
+            try:
+                return taken, await _begun_behind_gap(name, taken, takeover)
+            except BaseException:
+                takeover.owners.release_nowait(taken.owner)
+                raise
+    raise UnavailableError(
+        f"mirror {name} cannot be taken over: nothing of it was read for {_STILL_S_MAX:g} s"
+    )
+
+
+async def _cancel_once_still(opening: trio.CancelScope, progress: RecoveryProgress) -> None:
+    while True:
+        before = attrs.evolve(progress)
+        await trio.sleep(_STILL_S_MAX)
+        if progress == before:
+            opening.cancel(reason="nothing of the mirror can be read")
+            return
 
 
 async def _begun_behind_gap(

@@ -123,6 +123,32 @@ async def test_a_relay_that_takes_the_mirror_over_meanwhile_is_fenced_again(
     assert (begun.begins, rows) == (0, [])
 
 
+async def test_opening_a_mirror_whose_nodes_are_away_ends_and_is_tried_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home)
+        await Writing(home).append(4)
+        await relay(log)
+        await cluster.kill_region(TARGET)
+        opening = open_mirror(log)
+        with (
+            pytest.raises(geolog.UnavailableError, match="cannot be taken over"),
+            trio.fail_after(60),
+        ):
+            await opening.__aenter__()
+        await cluster.restart_region(TARGET)
+        async with open_mirror(log) as mirror:
+            watermark = mirror.watermark
+
+    assert watermark is not None
+    assert watermark.sequence_next == 4
+
+
 async def test_a_reader_that_was_further_is_told_to_begin_again(
     autojump_clock: MockClock,
 ) -> None:
