@@ -55,7 +55,7 @@ _SEEDS_MAX = 40
         ("keeps-for-the-furthest", 0),
         ("window-freed-twice", 0),
         ("bridge-looks-once", 11),
-        ("placed-over-a-hole", 7),
+        ("placed-over-a-hole", 13),
         ("dropped-and-covered", 0),
         ("mirror-trims-itself", 3),
         ("gap-hides-more", 8),
