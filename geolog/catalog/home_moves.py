@@ -8,9 +8,11 @@ Rules: PROTOCOL H17.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import attrs
 
+from geolog.background import both
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.stream_homes import StreamHomes, VersionedHome
 from geolog.metadata.documents import open_document, seal_document
@@ -58,20 +60,21 @@ class HomeMoves:
         self._paths = paths
         self._homes = homes
 
-    async def begin(self, name: StreamName, to: str, *, mover: str) -> MarkedMove:
+    async def begin(self, known: StreamRecord, to: str, *, mover: str) -> MarkedMove:
         """Mark the stream as moving: from now on its home opens nothing more.
 
         mover: path of the ephemeral node of this process. NoSuchStreamError,
         HomeMoveConflictError, InvalidArgumentError if it cannot move there, SealedError.
         """
         while True:
-            stream, version = await self._stream(name)
+            (stream, version), home = await both(
+                partial(self._same_stream, known), partial(self._home, known)
+            )
             check_can_move(stream, to)
-            home = await self._home(stream)
             if home.record.state is HomeState.MOVING:
                 if await self.is_mover_alive(home.record):
                     raise HomeMoveConflictError(
-                        f"another process is moving the home of {name} from"
+                        f"another process is moving the home of {known.name} from"
                         f" {home.record.region} to {home.record.moving_to}: wait for it"
                     )
                 await self._store(home, home.record.stayed(), stream, version, _stayed(stream))
@@ -131,7 +134,15 @@ class HomeMoves:
         the move was ended before. OutcomeUnknownError if metadata gives no answer.
         """
         moved = move.home.record.moved(tuple(forks))
+        claimed = [
+            Check(self._paths.owner(name), owner.version) for name, owner in owners.items()
+        ]
+        stream, version = move.stream, move.stream_version
         while True:
+            after = stream.moved()
+            found = await self._store(move.home, moved, stream, version, after, claimed)
+            if found is not None:
+                return found.stream
             home = await self._home(move.stream)
             if home.record == moved:
                 return (await self._same_stream(move.stream))[0]  # The answer was lost.
@@ -140,20 +151,13 @@ class HomeMoves:
                     f"the move of {move.stream.name} to {move.home.record.moving_to} was given"
                     f" up meanwhile: its home is {home.record.region}"
                 )
-            stream, version = await self._same_stream(move.stream)
-            claimed = [
-                Check(self._paths.owner(name), owner.version) for name, owner in owners.items()
-            ]
-            after = stream.moved()
-            found = await self._store(home, moved, stream, version, after, claimed)
-            if found is not None:
-                return found.stream
             for name, owner in owners.items():
                 stored = await self._metadata.find(
                     self._paths.owner(name), freshness=Freshness.LATEST
                 )
                 if stored is None or stored.version != owner.version:
                     raise BadVersionError(f"{name} was claimed meanwhile")
+            stream, version = await self._same_stream(move.stream)
 
     async def _store(
         self,

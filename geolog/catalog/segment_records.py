@@ -105,12 +105,15 @@ class SegmentRecords:
         """The whole list, in order, including all that was written before this call."""
         return await self.at(name, await self.numbers(name))
 
-    async def last(self, name: PartitionName) -> VersionedSegment | None:
+    async def last(
+        self, name: PartitionName, *, freshness: Freshness = Freshness.LATEST
+    ) -> VersionedSegment | None:
         """The last segment, including all that was written before this call; None if empty.
 
-        It is the only one that may be without an end.
+        It is the only one that may be without an end. NEARBY may lack what another process did
+        just now.
         """
-        async with aclosing(self.numbers_back(name)) as numbers:
+        async with aclosing(self.numbers_back(name, freshness=freshness)) as numbers:
             async for number in numbers:
                 for found in await self.at(name, [number]):
                     return found

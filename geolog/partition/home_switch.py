@@ -15,15 +15,16 @@ from typing import assert_never
 import attrs
 import trio
 
-from geolog.background import all_of
+from geolog.background import all_of, both
 from geolog.catalog.home_moves import HomeMoveConflictError, MarkedMove, check_can_move
 from geolog.catalog.partition_owners import VersionedOwner
-from geolog.metadata.seam import BadVersionError
+from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.metadata.seam import BadVersionError, Freshness
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ids import FIRST_SEQUENCE
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
 from geolog.protocol.switch_over import (
     AwaitMirror,
     Effect,
@@ -141,8 +142,8 @@ class HomeSwitch:
         began_s = trio.current_time()
         tell("catching up")
         await self._approach(stream, to)
-        caught_up_s = trio.current_time()
         await self.takeover.owners.be_present()
+        caught_up_s = trio.current_time()
         core = SwitchOver(
             str(stream.name), to=to, home_epoch=stream.home_epoch, partitions=stream.partitions
         )
@@ -253,7 +254,7 @@ class HomeSwitch:
                 case MarkMoving():
                     moves = self.takeover.partitions.home_moves
                     mover = self.takeover.owners.presence
-                    run.marked = await moves.begin(run.stream.name, run.to, mover=mover)
+                    run.marked = await moves.begin(run.stream, run.to, mover=mover)
                     return core.on_marked()
                 case EndAtHome(number):
                     ended = await self._end_at_home(run, number)
@@ -294,26 +295,41 @@ class HomeSwitch:
                 await self.takeover.owners.release(taken.owner)
         assert run.marked is not None
         home = run.marked.home.record
-        owner = (await partitions.owners.read_latest(name)).record
-        last = await last_watermark(name, self.takeover)
+        owner, last = await both(
+            partial(partitions.owners.read, name),
+            partial(last_watermark, name, self.takeover, freshness=Freshness.NEARBY),
+        )
         return HomeEnded(
             last,
-            owner.segment_highest + home.segment_offset(number, home.home_epoch),
+            owner.record.segment_highest + home.segment_offset(number, home.home_epoch),
             FIRST_SEQUENCE if last is None else last.sequence_next,
         )
 
     async def _is_closed(self, name: PartitionName) -> bool:
-        """Whether the last row is completed; none can follow, for the stream is moving."""
-        last = await self.takeover.partitions.segments.last(name)
-        return last is None or last.record.is_completed
+        """Whether the last row is completed; none can follow, for the stream is moving.
+
+        A nearby server has all rows that were opened before: it has this process's mark.
+        """
+        last = await self._last_row(name)
+        return last is None or last.is_completed
+
+    async def _last_row(self, name: PartitionName) -> SegmentRecord | None:
+        segments = self.takeover.partitions.segments
+        found = await segments.last(name, freshness=Freshness.NEARBY)
+        return None if found is None else found.record
 
     async def _await_mirror(self, mirror: PartitionName, last: Watermark | None) -> None:
-        """Wait until the mirror seems to end with this entry."""
+        """Wait until the mirror seems to end with this entry: it is compared afterwards."""
         while last is not None:
-            with suppress(UnavailableError):
-                end = await self.end_of(mirror)
-                if (end.segment, end.entry) == (last.segment, last.entry + 1):
-                    return
+            with suppress(UnavailableError, NoSuchLedgerError):
+                row = await self._last_row(mirror)
+                if row is not None and row.segment == last.segment:
+                    end = row.last_entry
+                    if end is None:
+                        ledger = (await self.takeover.ledgers.read(row.ledger)).record
+                        end = await self.takeover.reader().lac_nearby(ledger)
+                    if end is not None and row.numbering.in_ledger(last.entry) <= end:
+                        return
             await trio.sleep(_LOOK_S)
 
     async def _take(self, run: _Run, number: int) -> MirrorEnded:
@@ -328,7 +344,7 @@ class HomeSwitch:
                 await trio.sleep(_AGAIN_S)
                 continue
             run.claims[number] = taken.owner
-            last = await last_watermark(mirror, self.takeover)
+            last = await last_watermark(mirror, self.takeover, freshness=Freshness.NEARBY)
             return MirrorEnded(last, taken.owner.record.segment_highest)
 
     async def _flip(self, run: _Run, flip: Flip) -> list[Effect]:

@@ -173,6 +173,9 @@ class OwnedPartitions:
                 writer.use_loss_terms(found.loss_terms)
             if found.moving_to or found.home != self.stream.home:
                 to = found.moving_to or str(found.home)
+                homes = self.takeover.partitions.homes
+                with suppress(GeologError):  # Else closing finds that it has changed.
+                    await homes.has_changed(self.latest.partition(0))
                 await all_of([partial(_end_for_move, one, to) for one in self._taken])
                 return
             await changed.wait()
