@@ -130,12 +130,18 @@ class HomeMoves:
         """Make the new region the home, with these forks of its partitions.
 
         owners: the claims under which the logs of the new home were looked at; if one of them
-        was claimed since, BadVersionError, and nothing has changed. HomeMoveConflictError if
-        the move was ended before. OutcomeUnknownError if metadata gives no answer.
+        was claimed since, BadVersionError, and nothing has changed. They are released in the
+        same step: an owner to be would take them for one that appends. HomeMoveConflictError
+        if the move was ended before. OutcomeUnknownError if metadata gives no answer.
         """
         moved = move.home.record.moved(tuple(forks))
         claimed = [
-            Check(self._paths.owner(name), owner.version) for name, owner in owners.items()
+            Put(
+                self._paths.owner(name),
+                seal_document(attrs.evolve(owner.record, presence="")),
+                owner.version,
+            )
+            for name, owner in owners.items()
         ]
         stream, version = move.stream, move.stream_version
         while True:
@@ -166,12 +172,12 @@ class HomeMoves:
         stream: StreamRecord,
         version: int,
         stream_after: StreamRecord,
-        checks: Sequence[Check] = (),
+        others: Sequence[Operation] = (),
     ) -> MarkedMove | None:
-        """Store both records; None if one of them, or what is checked, has changed."""
+        """Store both records, and others; None if a version is not the known one."""
         operations: list[Operation] = [
             Check(self._paths.stream_life(stream.name, stream.life), 0),
-            *checks,
+            *others,
             Put(
                 self._paths.home(stream.name, stream.life),
                 seal_document(home_after),

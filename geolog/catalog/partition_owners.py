@@ -10,7 +10,7 @@ sealed, or whose stream is being deleted, never has an owner again.
 Rules: PROTOCOL M2, O1, O9, O13, O14 and O17.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -107,6 +107,14 @@ class Claimant(Protocol):
         ...
 
 
+FindChecks = Callable[[], Awaitable[list[Check]]]
+
+
+async def no_checks() -> list[Check]:
+    """Nothing else must hold."""
+    return []
+
+
 class PartitionOwners:
     """The owners of one cluster's partitions."""
 
@@ -188,15 +196,25 @@ class PartitionOwners:
         return OwnerLook(owner.epoch, OwnerSeen.MISSING, changes_count)
 
     async def take_ownership(
-        self, name: PartitionName, who: str, claimant: Claimant
+        self,
+        name: PartitionName,
+        who: str,
+        claimant: Claimant,
+        *,
+        find_checks: FindChecks = no_checks,
     ) -> VersionedOwner:
         """Become the owner: take the next epoch by compare-and-set, unless it was given.
 
-        SealedError, NoSuchStreamError. `claimant` is told of every claim, however this ends.
+        find_checks: finds what else must hold in the step of the claim; raises why it must not
+        be taken. SealedError, NoSuchStreamError. `claimant` is told of every claim, however
+        this ends.
         """
         owner = self._paths.owner(name)
         while True:
-            read, _ = await both(partial(self.read_latest, name), claimant.be_present)
+            (read, checks), _ = await both(
+                partial(both, partial(self.read_latest, name), find_checks),
+                claimant.be_present,
+            )
             if read.record.is_sealed or read.record.is_deleted:
                 raise no_owner(name, read.record)
             if claimant.adopt(OwnerClaim(name, read.record), read):
@@ -211,8 +229,12 @@ class PartitionOwners:
             claim = OwnerClaim(name, taken)
             claimant.on_claimed(claim)
             try:
-                _, version = await self._metadata.multi(
-                    [Check(claimant.presence), Put(owner, seal_document(taken), read.version)]
+                *_, version = await self._metadata.multi(
+                    [
+                        Check(claimant.presence),
+                        *checks,
+                        Put(owner, seal_document(taken), read.version),
+                    ]
                 )
             except BadVersionError:
                 claimant.on_refused(claim)  # Another process took that epoch: try the next.

@@ -106,6 +106,11 @@ class StreamHomes:
             raise FencedError(f"{name} is the log at home now, and takes nothing from a relay")
         return [self._check(name, home)]
 
+    async def latest_checks_of_mirror(self, name: PartitionName, region: str) -> list[Check]:
+        """As `checks_of_mirror`, by the home record as it is now."""
+        await self.has_changed(name)
+        return await self.checks_of_mirror(name, region)
+
     def _check(self, name: PartitionName, home: VersionedHome) -> Check:
         return Check(self._paths.home(name.stream, name.life), home.version)
 

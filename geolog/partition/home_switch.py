@@ -337,7 +337,7 @@ class HomeSwitch:
         mirror = run.mirror(number)
         while True:
             try:
-                taken = await self.takeover.take_over(mirror, self.who, is_mirror=True)
+                taken = await self.takeover.take_over(mirror, self.who, mirror_in=run.to)
             except GeologError as error:
                 if not (error.retriable or isinstance(error, FencedError)):
                     raise

@@ -70,7 +70,7 @@ async def open_mirror(
             nursery=nursery,
             config=config,
         )
-        taken, watermark = await _taken_over(name, who, takeover)
+        taken, watermark = await _taken_over(name, region, who, takeover)
         writer = MirrorWriter(
             name,
             stream,
@@ -96,13 +96,13 @@ async def open_mirror(
 
 
 async def _taken_over(
-    name: PartitionName, who: str, takeover: Takeover
+    name: PartitionName, region: str, who: str, takeover: Takeover
 ) -> tuple[TakenOver, Watermark | None]:
     """The mirror, taken over, and its last entry. UnavailableError if nothing moves."""
     with trio.CancelScope() as opening:
         async with open_background() as nursery:
             nursery.start_soon(_cancel_once_still, opening, takeover.progress)
-            taken = await takeover.take_over(name, who, is_mirror=True)
+            taken = await takeover.take_over(name, who, mirror_in=region)
             try:
                 return taken, await _begun_behind_gap(name, taken, takeover)
             except BaseException:

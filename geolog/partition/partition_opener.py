@@ -26,7 +26,12 @@ from geolog.partition.stream_upkeep import StreamUpkeep, run_retention
 from geolog.protocol.retention import RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
-from topology.errors import ConflictError, InvalidArgumentError, SealedError
+from topology.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    SealedError,
+    UnavailableError,
+)
 from topology.stream_policy import PolicyKind
 
 
@@ -125,7 +130,12 @@ class PartitionOpener:
         """
         region = self.upkeep.takeover.region
         if stream.moving_to:
+            before = stream.home
             stream = await self.upkeep.partitions.home_moves.give_up_abandoned(stream)
+            if stream.home != before:
+                raise UnavailableError(
+                    f"the home of {stream.name} has just moved from {before} to {stream.home}"
+                )
         if stream.home not in (None, region):
             where = "does not know its region" if region is None else f"is in {region}"
             raise InvalidArgumentError(

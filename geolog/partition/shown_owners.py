@@ -24,7 +24,13 @@ import trio
 
 from geolog.background import all_of, open_background
 from geolog.catalog.offers import Offer
-from geolog.catalog.partition_owners import OwnerClaim, PartitionOwners, VersionedOwner
+from geolog.catalog.partition_owners import (
+    FindChecks,
+    OwnerClaim,
+    PartitionOwners,
+    VersionedOwner,
+    no_checks,
+)
 from geolog.catalog.process_presence import ProcessPresence
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata, SessionState
@@ -90,12 +96,15 @@ class ShownOwners:
     def __repr__(self) -> str:
         return f"ShownOwners({self._process}, {self._core!r})"
 
-    async def take(self, name: PartitionName, who: str) -> VersionedOwner:
+    async def take(
+        self, name: PartitionName, who: str, *, find_checks: FindChecks = no_checks
+    ) -> VersionedOwner:
         """Become the owner, and show it from now on, until it is released.
 
-        No owner is left behind, however this ends. SealedError, NoSuchStreamError.
+        find_checks: as of `PartitionOwners.take_ownership`. No owner is left behind, however
+        this ends. SealedError, NoSuchStreamError.
         """
-        return await self._owners.take_ownership(name, who, self)
+        return await self._owners.take_ownership(name, who, self, find_checks=find_checks)
 
     # The process and its node.
 

@@ -66,6 +66,8 @@ class _Run:
     is_mirror: bool
     owner: VersionedOwner | None = None
     """None until the partition is claimed."""
+    mirror_in: str | None = None
+    """The region of a mirror that is to be claimed."""
     last_version: int = 0
     """Version of the last segment's record."""
 
@@ -100,14 +102,16 @@ class Takeover:
     """Counts what all recoveries, and all reading back of logs, have done."""
 
     async def take_over(
-        self, name: PartitionName, who: str, *, is_mirror: bool = False
+        self, name: PartitionName, who: str, *, mirror_in: str | None = None
     ) -> TakenOver:
-        """Own the partition, or its mirror, with every listed ledger CLOSED.
+        """Own the partition, or its mirror in that region, with every listed ledger CLOSED.
 
-        FencedError if another process took it over in turn. SealedError, NoSuchStreamError. If
-        this fails for any reason, the partition is given back.
+        FencedError if another process took it over in turn, or if the mirror is at home by now.
+        SealedError, NoSuchStreamError. If this fails for any reason, the partition is given
+        back.
         """
-        run = _Run(name, who, PartitionTakeover(name), is_mirror)
+        run = _Run(name, who, PartitionTakeover(name), mirror_in is not None)
+        run.mirror_in = mirror_in
         try:
             await self._follow(run, run.core.begin())
         except BaseException:
@@ -143,10 +147,13 @@ class Takeover:
         core, name = run.core, run.name
         match effect:
             case ClaimPartition():
-                owner, _ = await both(
-                    partial(self.owners.take, name, run.who),
-                    partial(self.partitions.homes.look, name),
-                )
+                homes, region = self.partitions.homes, run.mirror_in
+                if region is None:
+                    taking = partial(self.owners.take, name, run.who)
+                    owner, _ = await both(taking, partial(homes.look, name))
+                else:
+                    may_take = partial(homes.latest_checks_of_mirror, name, region)
+                    owner = await self.owners.take(name, run.who, find_checks=may_take)
                 run.owner = owner
                 return core.on_claimed(owner.record.segment_highest)
             case ReadTrim():

@@ -59,10 +59,10 @@ class _Continued(Takeover):
     state: PartitionState
 
     async def take_over(
-        self, name: PartitionName, who: str, *, is_mirror: bool = False
+        self, name: PartitionName, who: str, *, mirror_in: str | None = None
     ) -> TakenOver:
         """Own the partition, starting from the given state."""
-        assert not is_mirror, "its state is the log's at home"
+        assert mirror_in is None, "its state is the log's at home"
         owner = await self.owners.take(name, who)
         return TakenOver(owner, self.state.copy(), 0)
 

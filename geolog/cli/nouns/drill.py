@@ -31,6 +31,7 @@ from sim.processes.drills.relay_kill import RelayKillOptions, relay_kill
 from sim.processes.drills.relay_matrix import RelayMatrixOptions, relay_matrix
 from sim.processes.drills.relay_wipe import RelayWipeOptions, relay_wipe
 from sim.processes.drills.report import write_report
+from sim.processes.drills.switch_over import SWITCH_FAULTS, SwitchOverOptions, switch_over
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
 from sim.processes.drills.zombie_writer import ZombieOptions, zombie_writer
@@ -43,6 +44,7 @@ DRILLS = {
     "relay-kill": "Kill, drain or stop coordinators of relays, under load, many times.",
     "relay-matrix": "Break relays and the links between regions in all ways, under load.",
     "relay-wipe": "Wipe the disks of a region that mirrors a stream, under load, many times.",
+    "switch-over": "Move the home of a stream under load, and break that in all ways.",
     "region-loss": "Kill a whole region under load and restart it, several times.",
     "power-loss": "Drop the bytes that a storage node has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
@@ -57,13 +59,14 @@ _DRILL_OF_OPTION = {
         "relay-matrix",
         "relay-wipe",
         "region-loss",
+        "switch-over",
     ),
     "kills": ("kill-random",),
     "loops": ("power-loss",),
     "all_nodes": ("power-loss",),
-    "fault": ("proxy-kill", "relay-kill", "relay-matrix"),
+    "fault": ("proxy-kill", "relay-kill", "relay-matrix", "switch-over"),
     "outage": ("relay-matrix",),
-    "on_demo": ("proxy-kill", "relay-kill", "relay-matrix", "region-loss"),
+    "on_demo": ("proxy-kill", "relay-kill", "relay-matrix", "region-loss", "switch-over"),
     "nodes_per_region": (
         "kill-all",
         "kill-random",
@@ -72,6 +75,7 @@ _DRILL_OF_OPTION = {
         "relay-matrix",
         "relay-wipe",
         "region-loss",
+        "switch-over",
         "zombie-writer",
     ),
 }
@@ -82,8 +86,17 @@ _TIMES_DEFAULT = {
     "relay-matrix": 1,
     "relay-wipe": 2,
     "region-loss": 3,
+    "switch-over": 1,
 }
 _ENDS: tuple[ProxyFault, ...] = ("kill", "drain", "pause")
+_FAULTS: dict[str, Sequence[str]] = {
+    "relay-matrix": tuple(RELAY_FAULTS),
+    "switch-over": SWITCH_FAULTS,
+}
+"""Of the drills that cause several kinds."""
+_PROXIES = {"proxy-kill": 1, "region-loss": 1, "switch-over": 2}
+"""In each region."""
+_WITH_RELAYS = ("relay-kill", "relay-matrix", "relay-wipe", "switch-over")
 _MATRIX_LINK = LinkChange(rtt_s=0.02)
 _MATRIX_BUFFER_ENTRIES = "64"
 """So few that outages of a second exceed the buffers of relays."""
@@ -136,8 +149,8 @@ def list_() -> None:
     type=click.IntRange(min=1),
     metavar="N",
     help="Number of faults (kill-all, proxy-kill, relay-kill, relay-wipe, region-loss), or of"
-    " each fault (relay-matrix). [default: 10 for kill-all, 20 for proxy-kill and relay-kill,"
-    " 1 for relay-matrix, 2 for relay-wipe, 3 for region-loss]",
+    " each fault (relay-matrix, switch-over). [default: 10 for kill-all, 20 for proxy-kill and"
+    " relay-kill, 1 for relay-matrix and switch-over, 2 for relay-wipe, 3 for region-loss]",
 )
 @click.option(
     "--kills",
@@ -160,12 +173,13 @@ def list_() -> None:
 @click.option(
     "--fault",
     "faults",
-    type=click.Choice([*_ENDS, *RELAY_FAULTS]),
+    type=click.Choice([*_ENDS, *RELAY_FAULTS, *SWITCH_FAULTS]),
     metavar="NAME",
     multiple=True,
     help="Fault to cause. proxy-kill, relay-kill: kill the proxy or relay (SIGKILL), drain it"
     " (SIGTERM), or pause it (SIGSTOP) until another one has taken over. [default: kill]"
-    f" relay-matrix, repeatable: {', '.join(RELAY_FAULTS)}. [default: all]",
+    f" relay-matrix, repeatable: {', '.join(RELAY_FAULTS)}. [default: all]"
+    f" switch-over, repeatable: {', '.join(SWITCH_FAULTS)}. [default: all]",
 )
 @click.option(
     "--outage",
@@ -179,7 +193,7 @@ def list_() -> None:
     "--on-demo",
     is_flag=True,
     help="Use a running demo in place of a temporary cluster: the one in --data-dir, or the one"
-    " started last (proxy-kill, relay-kill, relay-matrix, region-loss).",
+    " started last (proxy-kill, relay-kill, relay-matrix, region-loss, switch-over).",
 )
 @click.option(
     "--seed",
@@ -230,8 +244,8 @@ def run(
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
     DRILL is kill-all, kill-random, proxy-kill, relay-kill, relay-matrix, relay-wipe,
-    region-loss, power-loss or zombie-writer: "geolog drill ls" describes them. power-loss
-    starts no servers: its nodes run in this process, on real files.
+    switch-over, region-loss, power-loss or zombie-writer: "geolog drill ls" describes them.
+    power-loss starts no servers: its nodes run in this process, on real files.
 
     Exits with 10 if anything acknowledged was lost or changed.
     """
@@ -267,13 +281,13 @@ def _check_options(context: click.Context, name: str) -> None:
         if is_given and name not in drills:
             flag = "--" + option.replace("_", "-")
             raise click.UsageError(f"{flag} applies to {', '.join(drills)}, not to {name}")
-    known: Sequence[str] = tuple(RELAY_FAULTS) if name == "relay-matrix" else _ENDS
+    known = _FAULTS.get(name, _ENDS)
     for fault in context.params["faults"]:
         if fault not in known:
             raise click.UsageError(
                 f"--fault {fault} is not a fault of {name}: give {', '.join(known)}"
             )
-    if name != "relay-matrix" and len(context.params["faults"]) > 1:
+    if name not in _FAULTS and len(context.params["faults"]) > 1:
         raise click.UsageError(f"--fault: {name} causes one kind of fault; give it once")
     is_given = context.get_parameter_source("nodes_per_region") is ParameterSource.COMMANDLINE
     if context.params["on_demo"] and is_given:
@@ -284,7 +298,7 @@ def _check_options(context: click.Context, name: str) -> None:
 
 async def _run(drill: DrillRun) -> Verdict:
     if drill.on_demo:
-        kind: ServerKind = "relay" if drill.name.startswith("relay-") else "proxy"
+        kind: ServerKind = "relay" if drill.name in _WITH_RELAYS else "proxy"
         demo = await DemoCluster.find(drill.data_dir or started_last(), kind)
         return await _break_proxies(drill, demo)
     directory = (drill.data_dir or fresh_directory()).absolute()
@@ -317,8 +331,8 @@ async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
         wan=wan if is_matrix else None,
         relay_options=("--buffer-entries", _MATRIX_BUFFER_ENTRIES) if is_matrix else (),
         nodes_per_region=drill.nodes_per_region,
-        proxies_per_region=1 if drill.name in ("proxy-kill", "region-loss") else 0,
-        relays_per_region=2 if drill.name.startswith("relay-") else 0,
+        proxies_per_region=_PROXIES.get(drill.name, 0),
+        relays_per_region=2 if drill.name in _WITH_RELAYS else 0,
         has_settable_clocks=is_matrix,
         # Else all kills within 30 s of the first wait for the end of a session.
         proxy_options=("--early-takeover-pause", "100ms"),
@@ -339,7 +353,7 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
                 ),
                 tell,
             )
-        case "proxy-kill" | "relay-kill" | "relay-matrix" | "region-loss":
+        case "proxy-kill" | "relay-kill" | "relay-matrix" | "region-loss" | "switch-over":
             return await _break_proxies(drill, OwnCluster(cluster))
         case "kill-random":
             return await kill_random(
@@ -376,6 +390,10 @@ async def _break_proxies(drill: DrillRun, cluster: DrilledCluster) -> Verdict:
             seed=drill.seed,
         )
         return await relay_matrix(cluster, matrix, tell, drill.timeline)
+    if drill.name == "switch-over":
+        faults = drill.faults or SWITCH_FAULTS
+        moves = SwitchOverOptions(times=times, faults=faults, seed=drill.seed)
+        return await switch_over(cluster, moves, tell, drill.timeline)
     fault = next((one for one in _ENDS if one in drill.faults), _ENDS[0])
     if drill.name == "relay-kill":
         ends = RelayKillOptions(times=times, fault=fault, seed=drill.seed)

@@ -90,15 +90,28 @@ class ProxiedDrill:
         return [span.outage_s(writer) for writer in self.load.writers]
 
 
+CreateStream = Callable[[Log, str], Awaitable[None]]
+
+
+async def create_global(log: Log, stream: str) -> None:
+    """Create a stream that survives the loss of a region without moving."""
+    await log.create_stream(stream, survive="1 region", segment_bytes=_SEGMENT_BYTES)
+
+
 @asynccontextmanager
 async def open_proxied_drill(
-    cluster: DrilledCluster, stream: str, timeline: Timeline, *, is_named: bool = True
+    cluster: DrilledCluster,
+    stream: str,
+    timeline: Timeline,
+    *,
+    is_named: bool = True,
+    create: CreateStream = create_global,
 ) -> AsyncIterator[ProxiedDrill]:
     """Create the stream, and keep it under load until `load.end` or the end of the block."""
     timeline.lane_kind = "region"
     async with connect_in(cluster, cluster.regions[0], via="direct") as log:
         stream = await free_name(log, stream)
-        await log.create_stream(stream, survive="1 region", segment_bytes=_SEGMENT_BYTES)
+        await create(log, stream)
         load = ProxiedLoad(
             cluster, stream, timeline, writers_count=WRITERS_COUNT, is_named=is_named
         )
