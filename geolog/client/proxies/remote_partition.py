@@ -51,6 +51,7 @@ from geolog.wire.session.channel_messages import (
     SendBatch,
     ToldError,
 )
+from geolog.wire.session.codes import Code
 from geolog.wire.session.told_errors import error_of
 from topology.errors import (
     ClosedError,
@@ -358,7 +359,9 @@ class RemotePartition:
             raise UnavailableError(f"proxy {address} did not open {self.name}")
         if closed.location is not None:
             return Address.parse(closed.location)
-        if _may_recover(closed.error):
+        # Proxies of a home that was open just now may be back in a moment, or it moves.
+        is_home_away = closed.error.code == Code.REGION_UNAVAILABLE and self._opened is not None
+        if is_home_away or _may_recover(closed.error):
             raise UnavailableError(f"proxy {address}: {closed.error.error}")
         raise error_of(closed.error)
 
