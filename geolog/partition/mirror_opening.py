@@ -52,7 +52,7 @@ async def open_mirror(
     open ledger CLOSED.
     """
     region = stream.region_of(name)
-    if takeover.region != region:
+    if region is None or takeover.region != region:
         raise InvalidArgumentError(
             f"mirror {name} is written in {region}; this process is in {takeover.region}"
         )
