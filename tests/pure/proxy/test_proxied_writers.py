@@ -411,7 +411,7 @@ async def test_a_writer_ends_when_its_stream_has_moved_to_another_home(
                 receipt = await writer.append(b"in the second home")
         nursery.cancel_scope.cancel()
 
-    assert "has moved from home epoch 1 to 7" in str(ended.error)
+    assert "was failed over, in home epoch 7" in str(ended.error)
     assert (receipt.sequence, receipt.position.home_epoch) == (1, 7)
 
 
