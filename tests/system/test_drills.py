@@ -70,6 +70,18 @@ def test_a_mirror_whose_disks_were_wiped_is_sent_everything_again() -> None:
     assert set(counts.values()) == {0}
 
 
+def test_a_home_that_moves_by_plan_loses_nothing_though_the_command_is_killed() -> None:
+    faults = ("--fault", "none", "--fault", "mover")
+    done = geolog("drill", "run", "switch-over", *faults, "-o", "json")
+
+    assert done.returncode == 0, done.stderr.decode()
+    counts = json.loads(done.stdout)["counts"]
+    assert counts["moves"] == 2
+    assert counts["moved"] >= 1
+    assert counts["acknowledged"] > 100
+    assert counts["lost"] == counts["repeated"] == counts["mirrors_unequal"] == 0
+
+
 def test_an_option_of_another_drill_is_refused() -> None:
     done = geolog("drill", "run", "kill-all", "--kills", "3")
 

@@ -4,15 +4,17 @@ Owners, proxies, relays, mirrors and nodes are the real ones; network, disks and
 memory.
 """
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 import geolog
 from geolog import Record
+from geolog.protocol.home_record import HomeState
 from sim.in_process import open_in_process_cluster
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.relay.test_relay_groups import open_groups
-from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, create
+from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, create, record_of
 
 
 async def read_all(log: geolog.Log, count: int) -> list[Record]:
@@ -58,3 +60,108 @@ async def test_a_home_moves_and_comes_back_with_every_record_once(
         assert [one.epoch for one in records] == [1] * 5 + [2] * 5 + [3] * 5
         segments = [one.dlsn.segment for one in records]
         assert segments == sorted(segments)
+
+
+async def test_a_move_to_where_it_cannot_go_is_refused_and_changes_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS | {"mars": 3}) as cluster,
+        cluster.open_client(HOME) as log,
+    ):
+        await create(log)
+        await log.create_stream("shop/global", min_regions=1)
+        before = await record_of(log)
+        with pytest.raises(
+            geolog.InvalidArgumentError, match="its targets are eu-west. Add one"
+        ):
+            await log.switch_over(STREAM, to="mars")
+        with pytest.raises(geolog.InvalidArgumentError, match="at home in us-east already"):
+            await log.switch_over(STREAM, to=HOME)
+        with pytest.raises(geolog.InvalidArgumentError, match="it has no home"):
+            await log.switch_over("shop/global", to=TARGET)
+        await log.pause_relay(STREAM)
+        with pytest.raises(geolog.InvalidArgumentError, match="resume it first"):
+            await log.switch_over(STREAM, to=TARGET)
+        plan = await log.plan_switch_over(STREAM, to=TARGET)
+        await log.resume_relay(STREAM)
+        await log.seal_stream(STREAM)
+        with pytest.raises(geolog.SealedError, match="nothing is appended"):
+            await log.switch_over(STREAM, to=TARGET)
+        after = await record_of(log)
+
+    assert (after.home, after.home_epoch, after.moving_to) == (before.home, 1, "")
+    assert plan.why_not is not None
+    assert "resume it first" in plan.why_not
+
+
+async def test_a_move_whose_mirror_does_not_catch_up_leaves_the_stream_at_home(
+    autojump_clock: MockClock,
+) -> None:
+    """There is no relay: the mirror never gets the records."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        cluster.open_client(TARGET) as far,
+    ):
+        await create(log)
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"0")
+        with pytest.raises(geolog.UnavailableError, match="did not move to eu-west within 5 s"):
+            await far.switch_over(STREAM, to=TARGET, timeout_s=5)
+        async with log.open_writer(STREAM) as writer:
+            receipt = await writer.append(b"1")
+        record = await record_of(log)
+
+    assert receipt.sequence == 1
+    assert (record.home, record.home_epoch, record.moving_to) == (HOME, 1, "")
+
+
+async def test_only_one_of_two_movers_at_once_moves_the_home(autojump_clock: MockClock) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        cluster.open_client(TARGET) as far,
+        trio.open_nursery() as nursery,
+    ):
+        await create(log)
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"0")
+
+        async def move_slowly() -> None:
+            with pytest.raises(geolog.UnavailableError):
+                await log.switch_over(STREAM, to=TARGET, timeout_s=5)
+
+        nursery.start_soon(move_slowly)
+        while not (await record_of(far)).moving_to:  # noqa: ASYNC110 - metadata.
+            await trio.sleep(0.1)
+        with pytest.raises(geolog.UnavailableError, match="is moving from us-east to eu-west"):
+            await far.switch_over(STREAM, to=TARGET)
+        with pytest.raises(geolog.UnavailableError, match="is moving from us-east to eu-west"):
+            await far.update_stream(STREAM, partitions=2)
+        with pytest.raises(geolog.UnavailableError, match="is moving from us-east to eu-west"):
+            async with log.open_writer(STREAM):
+                pass
+
+
+async def test_the_next_owner_gives_up_a_move_whose_mover_is_gone(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+    ):
+        await create(log)
+        moves = log.access.partitions.home_moves
+        await moves.begin(
+            await record_of(log), TARGET, mover="/geolog/default/processes/000/gone"
+        )
+        async with log.open_writer(STREAM) as writer:
+            receipt = await writer.append(b"0")
+        record = await record_of(log)
+        home = await log.access.partitions.homes.read_latest(record.name, record.life)
+
+    assert receipt.sequence == 0
+    assert (record.home, record.moving_to) == (HOME, "")
+    assert home is not None
+    assert home.record.state is HomeState.SETTLED
