@@ -72,9 +72,7 @@ async def test_a_move_to_where_it_cannot_go_is_refused_and_changes_nothing(
         await create(log)
         await log.create_stream("shop/global", min_regions=1)
         before = await record_of(log)
-        with pytest.raises(
-            geolog.InvalidArgumentError, match="its targets are eu-west. Add one"
-        ):
+        with pytest.raises(geolog.InvalidArgumentError, match="its targets are eu-west"):
             await log.switch_over(STREAM, to="mars")
         with pytest.raises(geolog.InvalidArgumentError, match="at home in us-east already"):
             await log.switch_over(STREAM, to=HOME)
