@@ -885,6 +885,7 @@ class Log:
         return PartitionScan(
             name,
             home_epoch=record.home_epoch,
+            session_epoch=record.session_epoch,
             origin=record.home if record.is_mirror(name) else None,
             has_rows=bool(name.region or record.origin),
             check_life=partial(self._catalog.check_same, record),

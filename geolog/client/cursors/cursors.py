@@ -154,9 +154,7 @@ class Cursors:
             rng=self._rng,
         )
         wanted = CursorRange(
-            scan_of=lambda number: scan(
-                record, PartitionName(record.name, number, record.life)
-            ),
+            scan_of=lambda number: scan(record, record.log_in(record.home, number)),
             start=start,
             start_partitions=found.record.partitions,
             stop=stop,

@@ -143,11 +143,15 @@ class PlaceSearch:
                 return Until(limit, transaction_id=transaction_id)
 
     def _check_home_epoch(self, home_epoch: int | None) -> None:
-        """InvalidArgumentError for a home epoch that the stream never had."""
-        if home_epoch not in (None, self._scan.home_epoch):
+        """InvalidArgumentError for a home epoch that the log does not have, or not whole.
+
+        A planned move loses no record, so a position of the home before means the same.
+        """
+        first, last = self._scan.session_epoch, self._scan.home_epoch
+        if home_epoch is not None and not first <= home_epoch <= last:
+            known = f"its only one is {last}" if first == last else f"it has {first} to {last}"
             raise InvalidArgumentError(
-                f"{self._scan.name} has no home epoch {home_epoch}: its only one is"
-                f" {self._scan.home_epoch}"
+                f"{self._scan.name} has no home epoch {home_epoch}: {known}"
             )
 
     async def at_sequence(self, sequence: int) -> Begin:

@@ -66,6 +66,7 @@ class PartitionScan:
         name: PartitionName,
         *,
         home_epoch: int,
+        session_epoch: int | None = None,
         origin: str | None = None,
         has_rows: bool = False,
         partitions: PartitionMetadata,
@@ -79,6 +80,8 @@ class PartitionScan:
     ) -> None:
         """Read a log as of this home epoch.
 
+        session_epoch: the first home epoch since which no move has lost a record; the home
+        epoch if left out.
         origin: the home, if `name` is its mirror. has_rows: whether several ledgers of its list
         may be parts of one segment, as in a mirror.
         """
@@ -86,6 +89,7 @@ class PartitionScan:
         self.has_rows = has_rows
         self.origin = origin
         self.home_epoch = home_epoch
+        self.session_epoch = home_epoch if session_epoch is None else session_epoch
         self.reader = reader
         self.tails = tails
         self.config = config

@@ -62,6 +62,43 @@ async def test_a_home_moves_and_comes_back_with_every_record_once(
         assert segments == sorted(segments)
 
 
+async def test_a_position_and_a_cursor_saved_before_a_move_go_on_behind_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        open_groups(cluster),
+        cluster.open_client(HOME) as east,
+        cluster.open_client(TARGET) as west,
+    ):
+        await create(east)
+        async with east.open_writer(STREAM) as writer:
+            for number in range(4):
+                await writer.append(b"%d" % number)
+        async with east.open_reader(STREAM, cursor="c") as reader:
+            taken = [await anext(reader), await anext(reader)]
+        await west.switch_over(STREAM, to=TARGET)
+        async with west.open_writer(STREAM) as writer:
+            await writer.append(b"4")
+        async with west.open_reader(STREAM, cursor="c") as reader:
+            taken += [one async for one in reader]
+        saved = geolog.AtSequence(3, taken[0].epoch)
+        async with west.open_reader(STREAM, start=saved) as reader:
+            behind = [one.value async for one in reader]
+        with pytest.raises(geolog.InvalidArgumentError, match="no home epoch 3: it has 1 to 2"):
+            async with west.open_reader(STREAM, start=geolog.AtSequence(3, 3)):
+                pass
+
+    assert [(one.value, one.epoch) for one in taken] == [
+        (b"0", 1),
+        (b"1", 1),
+        (b"2", 1),
+        (b"3", 1),
+        (b"4", 2),
+    ]
+    assert behind == [b"3", b"4"]
+
+
 async def test_a_move_to_where_it_cannot_go_is_refused_and_changes_nothing(
     autojump_clock: MockClock,
 ) -> None:
