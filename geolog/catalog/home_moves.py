@@ -8,14 +8,17 @@ Rules: PROTOCOL H17.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import attrs
 
 from geolog.background import both
 from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.stream_catalog import StreamCatalog, check_life
 from geolog.catalog.stream_homes import StreamHomes, VersionedHome
-from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.documents import seal_document
+from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
@@ -27,11 +30,11 @@ from geolog.metadata.seam import (
     Put,
 )
 from geolog.protocol.home_record import Fork, HomeRecord, HomeState
-from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
+from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import (
     ConflictError,
     InvalidArgumentError,
-    NoSuchStreamError,
+    OutcomeUnknownError,
     SealedError,
     UnavailableError,
     public,
@@ -41,6 +44,14 @@ from topology.errors import (
 @public
 class HomeMoveConflictError(ConflictError):
     """The home of the stream was moved, or is being moved, by another process."""
+
+
+class MirrorsReclaimedError(ConflictError):
+    """Other processes have claimed mirrors since this one looked at them."""
+
+    def __init__(self, names: Sequence[PartitionName]) -> None:
+        super().__init__(f"{', '.join(map(str, names))}: claimed meanwhile")
+        self.names = names
 
 
 @attrs.frozen
@@ -59,17 +70,23 @@ class HomeMoves:
         self._metadata = metadata
         self._paths = paths
         self._homes = homes
+        self._streams = StreamCatalog(metadata, paths)
 
-    async def begin(self, known: StreamRecord, to: str, *, mover: str) -> MarkedMove:
+    async def begin(
+        self, known: StreamRecord, to: str, *, mover: str, move_id: str
+    ) -> MarkedMove:
         """Mark the stream as moving: from now on its home opens nothing more.
 
-        mover: path of the ephemeral node of this process. NoSuchStreamError,
-        HomeMoveConflictError, InvalidArgumentError if it cannot move there, SealedError.
+        mover: path of the ephemeral node of this process. If this fails or is cancelled, the
+        mark may be there: `give_up` removes it. NoSuchStreamError, HomeMoveConflictError,
+        InvalidArgumentError if it cannot move there, SealedError.
         """
         while True:
             (stream, version), home = await both(
                 partial(self._same_stream, known), partial(self._home, known)
             )
+            if home.record.move_id == move_id:  # The answer was lost.
+                return MarkedMove(home, stream, version)
             check_can_move(stream, to)
             if home.record.state is HomeState.MOVING:
                 if await self.is_mover_alive(home.record):
@@ -79,23 +96,24 @@ class HomeMoves:
                     )
                 await self._store(home, home.record.stayed(), stream, version, _stayed(stream))
                 continue
-            marked = home.record.moving(to, mover)
+            marked = home.record.moving(to, mover, move_id)
             moving = attrs.evolve(stream, moving_to=to)
-            found = await self._store(home, marked, stream, version, moving)
-            if found is not None:
-                return found
+            with suppress(OutcomeUnknownError):
+                found = await self._store(home, marked, stream, version, moving)
+                if found is not None:
+                    return found
 
-    async def give_up(self, move: MarkedMove) -> StreamRecord | None:
-        """Have the stream stay at its home; None if the move was ended before, either way."""
-        stayed = move.home.record.stayed()
+    async def give_up(self, known: StreamRecord, move_id: str) -> bool:
+        """Have the stream stay at its home; False if this move is not under way any more."""
         while True:
-            home = await self._home(move.stream)
-            if home != move.home:
-                return None
-            stream, version = await self._same_stream(move.stream)
-            found = await self._store(home, stayed, stream, version, _stayed(stream))
-            if found is not None:
-                return found.stream
+            (stream, version), home = await both(
+                partial(self._same_stream, known), partial(self._home, known)
+            )
+            if home.record.move_id != move_id:
+                return False
+            stayed = home.record.stayed()
+            if await self._store(home, stayed, stream, version, _stayed(stream)) is not None:
+                return True
 
     async def give_up_abandoned(self, stream: StreamRecord) -> StreamRecord:
         """Have a stream stay whose mover is gone. UnavailableError while it is moving.
@@ -130,9 +148,10 @@ class HomeMoves:
         """Make the new region the home, with these forks of its partitions.
 
         owners: the claims under which the logs of the new home were looked at; if one of them
-        was claimed since, BadVersionError, and nothing has changed. They are released in the
-        same step: an owner to be would take them for one that appends. HomeMoveConflictError
-        if the move was ended before. OutcomeUnknownError if metadata gives no answer.
+        was claimed since, MirrorsReclaimedError, and nothing has changed. They are released in
+        the same step: an owner to be would take them for one that appends.
+        HomeMoveConflictError if the move was ended before. OutcomeUnknownError if metadata
+        gives no answer.
         """
         moved = move.home.record.moved(tuple(forks))
         claimed = [
@@ -157,12 +176,15 @@ class HomeMoves:
                     f"the move of {move.stream.name} to {move.home.record.moving_to} was given"
                     f" up meanwhile: its home is {home.record.region}"
                 )
-            for name, owner in owners.items():
-                stored = await self._metadata.find(
-                    self._paths.owner(name), freshness=Freshness.LATEST
-                )
-                if stored is None or stored.version != owner.version:
-                    raise BadVersionError(f"{name} was claimed meanwhile")
+            paths = [self._paths.owner(name) for name in owners]
+            found_now = await find_all(self._metadata, paths)
+            reclaimed = [
+                name
+                for (name, owner), stored in zip(owners.items(), found_now, strict=True)
+                if stored is None or stored.version != owner.version
+            ]
+            if reclaimed:
+                raise MirrorsReclaimedError(reclaimed)
             stream, version = await self._same_stream(move.stream)
 
     async def _store(
@@ -196,26 +218,16 @@ class HomeMoves:
     async def _home(self, stream: StreamRecord) -> VersionedHome:
         found = await self._homes.read_latest(stream.name, stream.life)
         if found is None:
+            await self._same_stream(stream)  # If it was deleted, that is the error to raise.
             raise InvalidArgumentError(
                 f"{stream.name} has no home record: it was made by a version of geolog that had"
                 " none, and cannot move. Make it again to be able to"
             )
         return found
 
-    async def _stream(self, name: StreamName) -> tuple[StreamRecord, int]:
-        path = self._paths.stream(name)
-        stored = await self._metadata.find(path, freshness=Freshness.LATEST)
-        if stored is None:
-            raise NoSuchStreamError(f"stream {str(name)!r} does not exist")
-        found = open_document(stored.data, StreamRecord, path=path)
-        if found.is_incomplete:
-            raise NoSuchStreamError(f"stream {str(name)!r} is being created or deleted")
-        return found, stored.version
-
     async def _same_stream(self, known: StreamRecord) -> tuple[StreamRecord, int]:
-        found, version = await self._stream(known.name)
-        if found.life != known.life:
-            raise NoSuchStreamError(f"stream {str(known.name)!r} was deleted and created again")
+        found, version = await self._streams.read_versioned(known.name)
+        check_life(known, found)
         return found, version
 
 

@@ -175,7 +175,12 @@ class StreamCatalog:
 
     async def read_latest(self, name: StreamName) -> StreamRecord:
         """The stream's settings, including all that was written before this call."""
-        return _complete((await self._find(name))[0])
+        return (await self.read_versioned(name))[0]
+
+    async def read_versioned(self, name: StreamName) -> tuple[StreamRecord, int]:
+        """As `read_latest`, with the version of the record."""
+        found, version = await self._find(name)
+        return _complete(found), version
 
     async def check_same(self, known: StreamRecord) -> None:
         """NoSuchStreamError unless this stream still exists, not another of the same name."""

@@ -108,7 +108,13 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     parse_target,
 )
-from topology.errors import ClosedError, InvalidArgumentError, NoSuchStreamError, SealedError
+from topology.errors import (
+    ClosedError,
+    ConflictError,
+    InvalidArgumentError,
+    NoSuchStreamError,
+    SealedError,
+)
 
 _SPANS_AT_ONCE_MAX = 16
 """Partitions whose span is looked for at a time."""
@@ -774,12 +780,7 @@ class Log:
         record = await self._catalog.read_latest(StreamName.parse(name))
         if record.moving_to:
             record = await self._partitions.home_moves.give_up_abandoned(record)
-        mover = HomeSwitch(
-            who=self._who,
-            takeover=self._takeover,
-            end_of=partial(self._tail.end_of, may_be_emptied=True),
-            config=SwitchConfig(timeout_s=timeout_s),
-        )
+        mover = self._home_switch(SwitchConfig(timeout_s=timeout_s))
         return await mover.move(record, to, progress or (lambda _step: None))
 
     @_public
@@ -789,7 +790,21 @@ class Log:
         NoSuchStreamError.
         """
         record = await self._catalog.read_latest(StreamName.parse(name))
-        return switch_over_plan(record, to, await self.links.status(record.name))
+        why_never: str | None = None
+        try:
+            await self._home_switch(SwitchConfig()).check_can_move(record, to)
+        except (ConflictError, InvalidArgumentError, SealedError) as error:
+            why_never = str(error)
+        links = await self.links.status(record.name)
+        return switch_over_plan(record, to, links, why_never=why_never)
+
+    def _home_switch(self, config: SwitchConfig) -> HomeSwitch:
+        return HomeSwitch(
+            who=self._who,
+            takeover=self._takeover,
+            end_of=partial(self._tail.end_of, may_be_emptied=True),
+            config=config,
+        )
 
     @_public
     async def streams_at_home(self, region: str) -> list[str]:

@@ -16,10 +16,15 @@ import attrs
 import trio
 
 from geolog.background import all_of, both
-from geolog.catalog.home_moves import HomeMoveConflictError, MarkedMove, check_can_move
+from geolog.catalog.home_moves import (
+    HomeMoveConflictError,
+    MarkedMove,
+    MirrorsReclaimedError,
+    check_can_move,
+)
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
-from geolog.metadata.seam import BadVersionError, Freshness
+from geolog.metadata.seam import Freshness
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ids import FIRST_SEQUENCE
@@ -39,7 +44,13 @@ from geolog.protocol.switch_over import (
     TakeMirror,
 )
 from geolog.protocol.watermark import Watermark
-from topology.errors import ConflictError, FencedError, GeologError, UnavailableError
+from topology.errors import (
+    ConflictError,
+    FencedError,
+    GeologError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +111,7 @@ class _Run:
     stream: StreamRecord
     to: str
     core: SwitchOver
+    move_id: str
     began_s: float
     steps: trio.CancelScope
     """All steps before giving up."""
@@ -133,12 +145,11 @@ class HomeSwitch:
         """Make region `to` the home of the stream, without losing a record.
 
         tell: hears what is done now. If it fails, the stream stays at its home: then
-        UnavailableError says what was waited for. InvalidArgumentError, SealedError or
-        ConflictError if it cannot move there; HomeMoveConflictError if another process moves
-        it.
+        UnavailableError says what was waited for; OutcomeUnknownError if metadata does not
+        tell. InvalidArgumentError, SealedError or ConflictError if it cannot move there;
+        HomeMoveConflictError if another process moves it.
         """
-        check_can_move(stream, to)
-        await self._check_promotable(stream, to)
+        await self.check_can_move(stream, to)
         began_s = trio.current_time()
         tell("catching up")
         await self._approach(stream, to)
@@ -148,7 +159,8 @@ class HomeSwitch:
             str(stream.name), to=to, home_epoch=stream.home_epoch, partitions=stream.partitions
         )
         patience = trio.move_on_after(self.config.timeout_s)
-        run = _Run(stream, to, core, caught_up_s, patience)
+        move_id = self.takeover.owners.new_claim_id()
+        run = _Run(stream, to, core, move_id, caught_up_s, patience)
         tell("closing at home")
         try:
             with patience:
@@ -182,14 +194,21 @@ class HomeSwitch:
 
     # Before the move.
 
-    async def _check_promotable(self, stream: StreamRecord, to: str) -> None:
-        """ConflictError if a mirror there could not be a home."""
+    async def check_can_move(self, stream: StreamRecord, to: str) -> None:
+        """Raise why the stream cannot get its home there, whatever its link does.
+
+        InvalidArgumentError, SealedError; ConflictError if a mirror there lacks records.
+        """
+        check_can_move(stream, to)
+        names = [stream.log_in(to, number) for number in range(stream.partitions)]
         trims = self.takeover.partitions.trims
-        for number in range(stream.partitions):
-            trim = await trims.read_latest(stream.log_in(to, number))
+        found = await all_of(
+            [partial(trims.read_latest, one) for one in names], at_once_max=_AT_ONCE_MAX
+        )
+        for name, trim in zip(names, found, strict=True):
             if trim.gap is not None:
                 raise ConflictError(
-                    f"the mirror of {stream.name}#{number} in {to} lacks records"
+                    f"the mirror of {stream.name}#{name.number} in {to} lacks records"
                     f" {trim.gap.first} to {trim.gap.end - 1}, which its home has dropped: a"
                     " home there would lack them for good"
                 )
@@ -206,7 +225,12 @@ class HomeSwitch:
                 at_once_max=_AT_ONCE_MAX,
             )
             return
-        number, records = max(behind.items(), key=lambda one: one[1], default=(0, 0))
+        if not behind:
+            raise UnavailableError(
+                f"the end of {stream.name}, or of its mirror in {to}, could not be found within"
+                f" {self.config.timeout_s:g} s. Nothing was changed"
+            )
+        number, records = max(behind.items(), key=lambda one: one[1])
         raise UnavailableError(
             f"the mirror of {stream.name}#{number} in {to} is {records:,} records behind after"
             f" {self.config.timeout_s:g} s: let it catch up (geolog relay status"
@@ -254,7 +278,9 @@ class HomeSwitch:
                 case MarkMoving():
                     moves = self.takeover.partitions.home_moves
                     mover = self.takeover.owners.presence
-                    run.marked = await moves.begin(run.stream, run.to, mover=mover)
+                    run.marked = await moves.begin(
+                        run.stream, run.to, mover=mover, move_id=run.move_id
+                    )
                     return core.on_marked()
                 case EndAtHome(number):
                     ended = await self._end_at_home(run, number)
@@ -355,14 +381,8 @@ class HomeSwitch:
         while True:
             try:
                 run.after = await partitions.home_moves.finish(run.marked, flip.forks, owners)
-            except BadVersionError:
-                reclaimed = [
-                    number
-                    for number, owner in run.claims.items()
-                    if (await partitions.owners.read_latest(run.mirror(number))).version
-                    != owner.version
-                ]
-                return run.core.on_reclaimed(reclaimed)
+            except MirrorsReclaimedError as error:
+                return run.core.on_reclaimed([name.number for name in error.names])
             except GeologError as error:
                 if not error.retriable or isinstance(error, HomeMoveConflictError):
                     raise
@@ -375,20 +395,25 @@ class HomeSwitch:
 
     async def _give_up(self, run: _Run, error: GeologError) -> None:
         """Have the stream stay, unless the flip has happened although its answer was lost."""
+        run.failure = OutcomeUnknownError(
+            f"metadata does not answer, so whether {run.stream.name} has moved to {run.to} is"
+            f" not known (geolog stream describe {run.stream.name}): {error}"
+        )
         with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_S_MAX):
-            if run.marked is not None and await self._stay(run.marked) is False:
+            has_stayed = await self._stay(run)
+            if run.marked is not None and not has_stayed:
                 run.after = await self._moved(run)
-        if run.after is None:
-            run.failure = error
+            run.failure = error if run.after is None else None
 
-    async def _stay(self, marked: MarkedMove) -> bool:
-        """Give the move up; False if it was ended before, either way."""
+    async def _stay(self, run: _Run) -> bool:
+        """Give the move up; False if it was ended before, either way, or never began."""
         while True:
             try:
-                return await self.takeover.partitions.home_moves.give_up(marked) is not None
+                moves = self.takeover.partitions.home_moves
+                return await moves.give_up(run.stream, run.move_id)
             except GeologError as error:
                 if not error.retriable:
-                    raise
+                    return False  # The stream is gone.
                 await trio.sleep(_AGAIN_S)
 
     async def _moved(self, run: _Run) -> StreamRecord | None:
@@ -404,9 +429,8 @@ class HomeSwitch:
 
     async def _abandon(self, run: _Run) -> None:
         """Nobody waits for the move any more: have the stream stay, if it has not moved."""
-        if run.marked is not None and not run.core.has_moved:
-            with suppress(GeologError):
-                await self._stay(run.marked)
+        if not run.core.has_moved:
+            await self._stay(run)
 
     async def _give_back(self, run: _Run, numbers: list[int]) -> None:
         """Let others own these mirrors again: relays, or the owners of the new home."""

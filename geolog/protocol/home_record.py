@@ -57,6 +57,11 @@ class Lineage:
     forks: tuple[tuple[int, int], ...] = ()
     """Rising: the last segment before another home, and the home epoch of those behind it."""
 
+    @classmethod
+    def of(cls, home_epoch: int, forks: tuple[tuple[int, int], ...]) -> "Lineage":
+        """Of a log in this home epoch, with these forks behind it."""
+        return cls(forks[0][1] - 1 if forks else home_epoch, forks)
+
     def home_epoch_of(self, segment: int) -> int:
         """The home epoch in which a segment of the log was written."""
         found = self.first
@@ -78,6 +83,8 @@ class HomeRecord:
     """The region that becomes the home; empty while it is settled."""
     mover: str = ""
     """Path of the ephemeral node of the process that moves it, likewise."""
+    move_id: str = ""
+    """Unique to this move, likewise: so its mover knows whether a lost request was stored."""
     forks: tuple[tuple[Fork, ...], ...] = ()
     """For each partition the forks of the epochs after the first, rising; may be shorter."""
 
@@ -99,9 +106,8 @@ class HomeRecord:
 
     def lineage(self, number: int) -> "Lineage":
         """The home epochs that the log of one partition has gone through."""
-        forks = self.forks_of(number)
-        first = self.home_epoch if not forks else forks[0].home_epoch - 1
-        return Lineage(first, tuple((one.segment, one.home_epoch) for one in forks))
+        forks = tuple((one.segment, one.home_epoch) for one in self.forks_of(number))
+        return Lineage.of(self.home_epoch, forks)
 
     def segment_offset(self, number: int, home_epoch: int) -> int:
         """The number to add to a row's in this home epoch to get the segment's."""
@@ -118,13 +124,15 @@ class HomeRecord:
         """The forks of one partition, rising."""
         return self.forks[number] if number < len(self.forks) else ()
 
-    def moving(self, to: str, mover: str) -> "HomeRecord":
+    def moving(self, to: str, mover: str, move_id: str) -> "HomeRecord":
         """The record while that process moves the home to that region."""
-        return attrs.evolve(self, state=HomeState.MOVING, moving_to=to, mover=mover)
+        return attrs.evolve(
+            self, state=HomeState.MOVING, moving_to=to, mover=mover, move_id=move_id
+        )
 
     def stayed(self) -> "HomeRecord":
         """The record after a move that was given up."""
-        return attrs.evolve(self, state=HomeState.SETTLED, moving_to="", mover="")
+        return attrs.evolve(self, state=HomeState.SETTLED, moving_to="", mover="", move_id="")
 
     def moved(self, forks: tuple[Fork, ...]) -> "HomeRecord":
         """The record at the new home, whose log begins at these forks."""

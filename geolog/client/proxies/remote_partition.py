@@ -247,12 +247,11 @@ class RemotePartition:
     def _on_opened(self, connection: ProxyConnection, channel: ProxyChannel) -> None:
         assert channel.told is not None
         told, before = channel.told, self._opened
-        first = told.forks[0][1] - 1 if told.forks else told.home_epoch
         self._opened = Opened(
             told.transaction_id if before is None else before.transaction_id,
             told.home_epoch,
             told.session_epoch,
-            Lineage(first, told.forks),
+            Lineage.of(told.home_epoch, told.forks),
         )
         self._channel = connection, channel
         self._sent.on_opened(credit_bytes=channel.told.credit_bytes)

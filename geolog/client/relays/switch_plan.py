@@ -4,10 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from geolog.catalog.home_moves import check_can_move
 from geolog.protocol.relay_report import LinkState, RelayedStreamReport
 from geolog.protocol.stream_state import StreamRecord
-from topology.errors import GeologError
 
 _STUCK = (LinkState.PAUSED, LinkState.DOWN, LinkState.STOPPED, LinkState.CONNECTING)
 
@@ -34,15 +32,18 @@ class SwitchOverPlan:
 
 
 def switch_over_plan(
-    record: StreamRecord, to: str, links: Sequence[RelayedStreamReport]
+    record: StreamRecord,
+    to: str,
+    links: Sequence[RelayedStreamReport],
+    *,
+    why_never: str | None,
 ) -> SwitchOverPlan:
-    """The plan for one stream, by the reports of its links."""
+    """The plan for one stream, by the reports of its links.
+
+    why_never: why it cannot move there whatever its link does; None if it can.
+    """
     mine = [one for one in links if one.target == to]
-    why_not: str | None = None
-    try:
-        check_can_move(record, to)
-    except GeologError as error:
-        why_not = str(error)
+    why_not = why_never
     stuck = [one for one in mine if one.state in _STUCK]
     if why_not is None and stuck:
         worst = stuck[0]

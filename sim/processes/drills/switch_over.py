@@ -21,6 +21,7 @@ import trio
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
 from geolog.metadata.relays import RelayGroups
+from geolog.protocol.relay_report import LinkState
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from sim.processes.cluster.zookeeper_leader import leader_of
 from sim.processes.drills.drilled_cluster import DrilledCluster, connect_in
@@ -144,7 +145,7 @@ class _Moves:
                     links = await _insist(
                         lambda: self.drill.log.relay_status(self.drill.stream)
                     )
-                    if all(one.state.value == "live" for one in links):
+                    if all(one.state is LinkState.LIVE for one in links):
                         return
                 await trio.sleep(0.2)
         raise UnavailableError(f"the links are not live again within {_ANSWER_S_MAX:.0f} s")

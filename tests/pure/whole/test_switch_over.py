@@ -11,10 +11,19 @@ from trio.testing import MockClock
 import geolog
 from geolog import Record
 from geolog.protocol.home_record import HomeState
+from geolog.protocol.ids import Sequence
 from sim.in_process import open_in_process_cluster
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.relay.test_relay_groups import open_groups
-from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, create, record_of
+from tests.pure.whole.mirroring import (
+    HOME,
+    REGIONS,
+    STREAM,
+    TARGET,
+    create,
+    mirror_of,
+    record_of,
+)
 
 
 async def read_all(log: geolog.Log, count: int) -> list[Record]:
@@ -189,7 +198,10 @@ async def test_the_next_owner_gives_up_a_move_whose_mover_is_gone(
         await create(log)
         moves = log.access.partitions.home_moves
         await moves.begin(
-            await record_of(log), TARGET, mover="/geolog/default/processes/000/gone"
+            await record_of(log),
+            TARGET,
+            mover="/geolog/default/processes/000/gone",
+            move_id="m",
         )
         async with log.open_writer(STREAM) as writer:
             receipt = await writer.append(b"0")
@@ -200,3 +212,44 @@ async def test_the_next_owner_gives_up_a_move_whose_mover_is_gone(
     assert (record.home, record.moving_to) == (HOME, "")
     assert home is not None
     assert home.record.state is HomeState.SETTLED
+
+
+async def test_a_mark_whose_answer_was_lost_is_recognised_and_removed_by_its_mover_alone(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+    ):
+        await create(log)
+        record, moves = await record_of(log), log.access.partitions.home_moves
+        stored = await moves.begin(record, TARGET, mover="/gone", move_id="m")
+        again = await moves.begin(record, TARGET, mover="/gone", move_id="m")
+        outcomes = [await moves.give_up(record, one) for one in ("other", "m", "m")]
+        after = await record_of(log)
+
+    assert again == stored
+    assert outcomes == [False, True, False]
+    assert (after.home, after.moving_to) == (HOME, "")
+
+
+async def test_a_plan_names_the_gap_that_keeps_a_mirror_from_being_a_home(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        open_groups(cluster),
+        cluster.open_client(HOME) as log,
+    ):
+        await create(log)
+        mirror, partitions = await mirror_of(log), log.access.partitions
+        owner = await partitions.owners.read_latest(mirror)
+        await partitions.trims.begin_again(
+            mirror, owner, Sequence(3), ended=Sequence(1), now_us=1
+        )
+        with pytest.raises(geolog.ConflictError, match="lacks records 1 to 2"):
+            await log.switch_over(STREAM, to=TARGET)
+        plan = await log.plan_switch_over(STREAM, to=TARGET)
+
+    assert plan.why_not is not None
+    assert "lacks records 1 to 2" in plan.why_not
