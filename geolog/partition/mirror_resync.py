@@ -56,7 +56,9 @@ async def planned_resync(
     own = await partitions.trims.read_latest(mirror)
     ended = own.first_sequence
     for listed in await partitions.segments.all(mirror):
-        ended = max(ended, Sequence((listed.record.last_sequence or -1) + 1))
+        last = listed.record.last_sequence
+        if last is not None:
+            ended = max(ended, Sequence(last + 1))
     return MirrorResync(number, region, ended, begins)
 
 

@@ -94,6 +94,23 @@ async def test_records_that_nobody_has_any_more_need_consent(autojump_clock: Moc
     assert values == writing.values[begun.begins :]
 
 
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_mirror_ended_behind_its_last_record_even_if_that_is_its_only_one(
+    count: int, autojump_clock: MockClock
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home)
+        await Writing(home).append(count)
+        await relay(log)
+        [begun] = await home.resync_relay(STREAM, target=TARGET)
+
+    assert (begun.ended, begun.begins) == (count, 0)
+
+
 async def test_a_relay_that_takes_the_mirror_over_meanwhile_is_fenced_again(
     autojump_clock: MockClock,
 ) -> None:
