@@ -62,6 +62,9 @@ class ReadSession:
         self._committed: dict[int, int] = {}
         """The highest sequence that the client is done with."""
         self._has_commit = trio.Event()
+        self._untold_count = 0
+        """Commits whose answer is due."""
+        self._has_told = trio.Event()
         self._reading = trio.CancelScope()
 
     def __repr__(self) -> str:
@@ -88,6 +91,7 @@ class ReadSession:
             nursery.start_soon(self._watch_drain, nursery.cancel_scope)
             with self._reading:
                 await self._send_range()
+            await self._wait_told()  # Closing the range has stored the last commits.
             await self._socket.close(CLOSE_NORMAL)
 
     async def _send_range(self) -> None:
@@ -113,6 +117,13 @@ class ReadSession:
                 await self._has_commit.wait()
             if scope.cancelled_caught:
                 return
+
+    async def _wait_told(self) -> None:
+        """Wait until each commit with an id has its answer, or will have none."""
+        with trio.move_on_after(_COMMITS_S):
+            while self._untold_count:
+                self._has_told = trio.Event()
+                await self._has_told.wait()
 
     async def _spend_credit(self) -> None:
         if self._credit is None:
@@ -169,6 +180,7 @@ class ReadSession:
         self._committed[partition] = max(before, message.sequence)
         self._has_commit.set()
         if message.id is not None:
+            self._untold_count += 1
             nursery.start_soon(self._tell_stored, message.id, partition, hold)
 
     async def _tell_stored(self, id_: AppendId, partition: int, hold: int | None) -> None:
@@ -184,6 +196,9 @@ class ReadSession:
         except GeologError as error:
             with suppress(SocketClosedError):
                 await self._socket.send(self._codec.encode(failure_of(error, id_)))
+        finally:
+            self._untold_count -= 1
+            self._has_told.set()
 
     async def _watch_drain(self, scope: trio.CancelScope) -> None:
         await self._host.draining.wait()

@@ -8,7 +8,7 @@ Rules: PROTOCOL K3 and K5.
 
 import logging
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol, assert_never
 
@@ -28,6 +28,7 @@ from geolog.protocol.cursor_lease import (
     EndReading,
     JoinCursor,
     LookAtCursor,
+    PartitionCommit,
     Request,
 )
 from geolog.protocol.cursor_state import NO_READER, CursorName
@@ -192,14 +193,7 @@ class CursorKeeper:
                         else:
                             self._do(self._lease.on_claimed(partition, standing))
                 case CommitPositions(commits):
-                    stored = await self._cursors.commit(
-                        self._terms.name, self._lease.reader, commits
-                    )
-                    for partition, standing in stored.items():
-                        if standing is None:
-                            self._lease.on_commit_refused(partition)
-                        else:
-                            self._lease.on_committed(partition, standing)
+                    await self._commit(commits)
                 case _:
                     assert_never(request)
             self._is_in_doubt = False
@@ -209,6 +203,14 @@ class CursorKeeper:
             else:
                 self._lease.on_failed(trio.current_time())
         self._tell_stored()
+
+    async def _commit(self, commits: Iterable[PartitionCommit]) -> None:
+        stored = await self._cursors.commit(self._terms.name, self._lease.reader, commits)
+        for partition, standing in stored.items():
+            if standing is None:
+                self._lease.on_commit_refused(partition)
+            else:
+                self._lease.on_committed(partition, standing)
 
     async def _join(self, request: JoinCursor, session: int, *, is_taking: bool) -> None:
         await self._cursors.join(
@@ -315,7 +317,8 @@ class CursorKeeper:
             self._is_in_doubt = False
         commits = self._lease.last_commits()
         if commits:
-            await self._cursors.commit(self._terms.name, self._lease.reader, commits)
+            await self._commit(commits)
+            self._tell_stored()
 
 
 @asynccontextmanager

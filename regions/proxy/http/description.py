@@ -1,7 +1,8 @@
-"""The description of the HTTP port: `/openapi.json` for programs, `/` for people.
+"""A proxy's description: `/openapi.json` and `/asyncapi.json` for programs, `/` for people.
 
-Tests compare the document with the routes and with the queries that they take. The page is made
-of it, and loads nothing from anywhere else.
+`openapi.json` describes HTTP, `asyncapi.json` WebSockets; both have the same schemas. Tests
+compare the documents with the routes, with the queries that they take and with the messages of
+sessions. The page is made of the first one, and loads nothing from anywhere else.
 """
 
 import html
@@ -26,25 +27,35 @@ table {{ border-collapse: collapse }}
 td {{ border-top: 1px solid #ccc; padding: .2em 1em .2em 0; vertical-align: top }}
 </style>
 <h1>{title}</h1>
-<p>{description} The whole description is <a href="/openapi.json">openapi.json</a>.</p>
+<p>{description} The whole description is <a href="/openapi.json">openapi.json</a>, that of
+WebSockets <a href="/asyncapi.json">asyncapi.json</a>.</p>
 {operations}
 </html>
 """
 
 
 class Description:
-    """Both endpoints."""
+    """The three endpoints."""
 
     def __init__(self) -> None:
-        self._text = files(__package__).joinpath("openapi.json").read_text(encoding="utf-8")
+        self._http = _text_of("openapi.json")
+        self._sockets = _text_of("asyncapi.json")
 
     async def openapi(self, _request: Request) -> Response:
-        """Answer with the document."""
-        return Response(self._text, media_type="application/json")
+        """Answer with the document about HTTP."""
+        return Response(self._http, media_type="application/json")
+
+    async def asyncapi(self, _request: Request) -> Response:
+        """Answer with the document about WebSockets."""
+        return Response(self._sockets, media_type="application/json")
 
     async def page(self, _request: Request) -> Response:
         """Answer with the page."""
-        return HTMLResponse(page_of(json.loads(self._text)))
+        return HTMLResponse(page_of(json.loads(self._http)))
+
+
+def _text_of(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def page_of(document: Json) -> str:

@@ -82,6 +82,7 @@ def _application(proxy: ProxyView, page: MetricsPage, bodies: Bodies) -> Starlet
         routes=[
             Route("/", description.page),
             Route("/openapi.json", description.openapi),
+            Route("/asyncapi.json", description.asyncapi),
             Route("/livez", health.livez),
             Route("/readyz", health.readyz),
             Route("/metrics", page.metrics),

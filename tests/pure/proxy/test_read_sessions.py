@@ -147,6 +147,27 @@ async def test_a_cursor_that_another_session_has_is_refused_unless_taken(
     assert lost["code"] == 412
 
 
+@pytest.mark.parametrize("leaves", [False, True], ids=["at the end", "leaving"])
+async def test_the_last_commit_is_answered_before_the_session_closes(
+    autojump_clock: MockClock, open_session: OpenSession, *, leaves: bool
+) -> None:
+    path = f"{READ}?cursor=bills&follow={int(leaves)}"
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+    ):
+        await append(world)
+        async with open_session(world.cluster, proxy, path) as client:
+            for _ in range(3 if leaves else 4):  # A hello and two records; an end.
+                await client.receive()
+            await client.send(type="commit", sequence=1, id="last")
+            if leaves:
+                await client.send(type="leave")
+            answers = await client.receive_all()
+
+    assert {"type": "committed", "id": "last"} in answers
+
+
 @pytest.mark.parametrize(
     ("query", "commit", "words"),
     [
