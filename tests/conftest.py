@@ -1,6 +1,7 @@
-"""Settings that all tests share: Hypothesis profiles, and Ctrl-C."""
+"""Settings that all tests share: Hypothesis profiles, the place of demos, and Ctrl-C."""
 
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,16 @@ settings.register_profile("quick", _REPEATABLE, max_examples=25)
 settings.register_profile("default", _REPEATABLE, max_examples=100)
 settings.register_profile("thorough", _REPEATABLE, max_examples=5000)
 settings.load_profile("default")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep tests, and their processes, away from a demo that runs on this machine."""
+    directory = str(tmp_path_factory.mktemp("tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", directory)
+        patch.setattr(tempfile, "tempdir", directory)
+        yield
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
+from pathlib import Path
 
 import attrs
 import click
@@ -17,7 +18,14 @@ from click.types import FuncParamType
 from geolog.cli.settings.roles import check_environment, check_keys
 from geolog.cli.words_elsewhere import meant_elsewhere
 from geolog.settings.command_config import COMMAND, CommandConfig
-from geolog.settings.found import find_file, find_sources
+from geolog.settings.found import (
+    CONFIG_VARIABLE,
+    check_found,
+    find_demo,
+    find_file,
+    find_sources,
+)
+from geolog.settings.running_demo import DemoNote
 from geolog.settings.settings_file import SettingsFile
 from geolog.settings.sources import Decided, Role, SettingSources, configured
 from topology.errors import InvalidArgumentError, InvalidConfigError
@@ -52,11 +60,28 @@ class Invocation:
     profile: str | None = None
     is_debug: bool = False
     is_confirmed: bool = False
+    takes_demo: bool = True
+    """Whether the command uses a running demo if no settings name a cluster. Servers would join
+    it, and benchmarks start a cluster of their own."""
+    starts_demo: bool = False
+    """Whether it starts a demo: the file that `$GEOLOG_CONFIG` names may be yet to come."""
+    is_demo_told: bool = False
+    """Whether stderr says which demo it uses: a command may connect more than once."""
 
     @cached_property
     def file(self) -> SettingsFile | None:
         """Settings file: `--config`, else `$GEOLOG_CONFIG`, else ./geolog.toml if it exists."""
-        return find_file(self.config_path, self.environment)
+        environment = dict(self.environment)
+        if self.starts_demo and not Path(environment.get(CONFIG_VARIABLE, "")).exists():
+            del environment[CONFIG_VARIABLE]
+        return find_file(self.config_path, environment)
+
+    @cached_property
+    def demo(self) -> DemoNote | None:
+        """Running demo that the command uses, because it has no settings."""
+        if self.file is not None or not self.takes_demo:
+            return None
+        return find_demo(self.flags, self.environment, self.profile)
 
     @cached_property
     def places(self) -> SettingSources:
@@ -65,7 +90,9 @@ class Invocation:
             raise InvalidConfigError("\n".join(complaints))
         for complaint in check_environment(self.environment):
             tell(f"warning: {complaint}")
-        return find_sources(self.flags, self.environment, self.file, self.profile)
+        of_demo = None if self.demo is None else SettingsFile.read(self.demo.settings_file)
+        file = self.file or of_demo
+        return find_sources(self.flags, self.environment, file, self.profile)
 
     @cached_property
     def config(self) -> CommandConfig:
@@ -95,13 +122,25 @@ def this_invocation() -> Invocation:
 
 
 def named_zookeeper(invocation: Invocation) -> str:
-    """ZooKeeper servers from the settings; a usage error if there are none."""
-    if not invocation.config.zookeeper:
+    """ZooKeeper servers from the settings; a usage error if there are none.
+
+    Says on stderr if they are those of a demo that the command found by itself. NotFoundError:
+    they are of a demo that has ended.
+    """
+    servers = invocation.config.zookeeper
+    if not servers:
+        demo = ", or start a demo (`geolog demo`)" if invocation.takes_demo else ""
         raise click.UsageError(
-            "no ZooKeeper servers: give --zookeeper HOST:PORT, set GEOLOG_ZOOKEEPER, or name a"
-            " settings file that has them (--config DIR/geolog.toml for a demo)"
+            "no ZooKeeper servers: give --zookeeper HOST:PORT, set GEOLOG_ZOOKEEPER, name a"
+            f" settings file that has them (--config FILE){demo}"
         )
-    return invocation.config.zookeeper
+    if invocation.demo is not None:
+        if not invocation.is_demo_told:
+            tell(f"no settings: using the demo that runs in {invocation.demo.directory}")
+        invocation.is_demo_told = True
+    elif invocation.file is not None and servers == invocation.file.values.get("zookeeper"):
+        check_found(invocation.file, invocation.config_path, invocation.environment)
+    return servers
 
 
 def examples(*lines: str) -> str:
@@ -240,7 +279,8 @@ def global_options() -> list[click.Option]:
             ["--config"],
             _note_config,
             metavar="FILE",
-            help="Settings file (TOML). [default: $GEOLOG_CONFIG, else ./geolog.toml]",
+            help="Settings file (TOML). [default: $GEOLOG_CONFIG, else ./geolog.toml, else that"
+            " of a running demo]",
         ),
         _option(
             ["--profile"],

@@ -1,5 +1,6 @@
 """How a program without arguments reaches its cluster: by the settings of the command."""
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,11 +8,19 @@ from pathlib import Path
 import attrs
 
 from geolog.settings.command_config import COMMAND, CommandConfig
-from geolog.settings.found import CONFIG_VARIABLE, find_file, find_sources
+from geolog.settings.found import (
+    CONFIG_VARIABLE,
+    check_found,
+    find_demo,
+    find_file,
+    find_sources,
+)
 from geolog.settings.settings_file import SettingsFile
 from geolog.settings.sources import Decided, configured, table_of, unknown_key
 from geolog.transport.seam import Address
 from topology.errors import InvalidArgumentError, InvalidConfigError
+
+_log = logging.getLogger(__name__)
 
 
 @attrs.frozen(kw_only=True)
@@ -31,10 +40,17 @@ class ClusterReach:
 def reach_in_settings(settings: str | Path | None, profile: str | None) -> ClusterReach:
     """Read the settings of the command, from this file if one is given.
 
+    Without any settings they are those of a running demo; a warning in the log says so.
     InvalidArgumentError: they name no servers. InvalidConfigError, NotFoundError: they are
     wrong.
     """
-    file = find_file(None if settings is None else str(settings), os.environ)
+    named = None if settings is None else str(settings)
+    file = find_file(named, os.environ)
+    if file is not None:
+        check_found(file, named, os.environ)
+    elif (demo := find_demo({}, os.environ, profile)) is not None:
+        _log.warning("no settings: using the demo that runs in %s", demo.directory)
+        file = SettingsFile.read(demo.settings_file)
     if file is not None:  # The working directory says little in a log.
         file = attrs.evolve(file, path=file.path.absolute())
         _check(file)

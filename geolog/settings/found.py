@@ -3,6 +3,12 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from geolog.settings.running_demo import (
+    DemoNote,
+    check_demo_runs,
+    other_settings,
+    running_demo,
+)
 from geolog.settings.settings_file import SettingsFile
 from geolog.settings.sources import SettingSources
 from topology.errors import NotFoundError
@@ -11,6 +17,11 @@ from topology.nearest import suggestion
 CONFIG_VARIABLE = "GEOLOG_CONFIG"
 PROFILE_VARIABLE = "GEOLOG_PROFILE"
 FILE_HERE = Path("geolog.toml")
+
+_NAMING = ("zookeeper", "proxy", "cluster", "gateway")
+"""Settings that name a cluster, or the way to it."""
+
+_NAMING_VARIABLES = tuple(f"GEOLOG_{name.upper()}" for name in _NAMING)
 
 
 def find_file(named: str | None, environment: Mapping[str, str]) -> SettingsFile | None:
@@ -31,9 +42,33 @@ def _read_exported(path: Path) -> SettingsFile:
         return SettingsFile.read(path)
     except NotFoundError as error:
         raise NotFoundError(
-            f"{CONFIG_VARIABLE} names {path}, which does not exist: unset it, or export the"
-            " path of another settings file. (A demo removes its file when it ends)"
+            f"{CONFIG_VARIABLE} names {path}, which does not exist: export the path of another"
+            f" settings file, or {other_settings(CONFIG_VARIABLE)}. (A demo removes its file"
+            " when it ends)"
         ) from error
+
+
+def check_found(file: SettingsFile, named: str | None, environment: Mapping[str, str]) -> None:
+    """NotFoundError if the file that `find_file` found is of a demo that has ended."""
+    if named is not None:
+        named_by = f"--config {named}"
+    elif CONFIG_VARIABLE in environment:
+        named_by = f"{CONFIG_VARIABLE}={environment[CONFIG_VARIABLE]}"
+    else:
+        named_by = str(file.path)
+    check_demo_runs(file, named_by)
+
+
+def find_demo(
+    flags: Mapping[str, str], environment: Mapping[str, str], profile: str | None
+) -> DemoNote | None:
+    """Find a running demo of this user, for callers that found no settings file.
+
+    None if there is none, or if anything names a cluster or a profile.
+    """
+    named = [*(name for name in _NAMING if name in flags), *([profile] if profile else [])]
+    named += [name for name in (PROFILE_VARIABLE, *_NAMING_VARIABLES) if name in environment]
+    return None if named else running_demo()
 
 
 def find_sources(

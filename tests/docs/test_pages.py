@@ -89,6 +89,7 @@ def running_demo(home: Path, *options: str) -> Iterator[Place]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env=os.environ | {"TMPDIR": str(home)},
         )
     try:
         deadline_s = time.monotonic() + DEMO_READY_S
@@ -99,7 +100,8 @@ def running_demo(home: Path, *options: str) -> Iterator[Place]:
                 process.wait(0.1)
         directory = home / "reader"
         directory.mkdir()
-        yield Place(directory, {"GEOLOG_CONFIG": str(home / "data" / "geolog.toml")})
+        settings = str(home / "data" / "geolog.toml")
+        yield Place(directory, {"GEOLOG_CONFIG": settings, "TMPDIR": str(home)})
     finally:
         process.send_signal(signal.SIGTERM)
         try:

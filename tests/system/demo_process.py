@@ -118,10 +118,18 @@ def children_of(pid: int) -> list[int]:
 
 
 @contextmanager
-def running_demo(directory: Path, *options: str) -> Iterator[DemoProcess]:
-    """Start a demo, wait until all servers answer, and end it with SIGTERM."""
+def running_demo(
+    directory: Path, *options: str, has_place: bool = True
+) -> Iterator[DemoProcess]:
+    """Start a demo, wait until all servers answer, and end it with SIGTERM.
+
+    Its note is in this directory, too: only commands with this TMPDIR find it without settings.
+    has_place: it also has its data there; else it chooses its place.
+    """
     ready_file = directory / "ready.json"
-    argv = [*GEOLOG, "demo", "--stay", "--no-workload", "--data-dir", str(directory)]
+    ready_file.unlink(missing_ok=True)
+    argv = [*GEOLOG, "demo", "--stay", "--no-workload"]
+    argv += ["--data-dir", str(directory)] if has_place else []
     if "--wan" not in options:
         argv += ["--wan", "none"]  # Few tests are about distance, and it slows all of them.
     if "--proxies-per-region" not in options:
@@ -135,7 +143,7 @@ def running_demo(directory: Path, *options: str) -> Iterator[DemoProcess]:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=plain_environment(),
+            env=plain_environment() | {"TMPDIR": str(directory)},
         )
     try:
         wait_until(lambda: ready_file.exists() or process.poll() is not None)

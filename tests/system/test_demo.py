@@ -89,6 +89,38 @@ def test_a_port_in_use_is_refused_before_anything_starts(
     assert f"port {port} is in use" in done.stderr.decode()
 
 
+def test_a_demo_without_settings_is_found_by_commands_and_keeps_its_ports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    one = ("--regions", "a", "--nodes-per-region", "1")
+    here = f"geolog-demo-{os.getuid()}"
+    told = f"no settings: using the demo that runs in {tmp_path / here}\n"
+    with running_demo(tmp_path, *one, has_place=False) as demo:
+        assert isinstance(demo.ready, dict)
+        servers = demo.ready["zookeeper"]
+
+        found = geolog("node", "ls", "-o", "jsonl", cwd=tmp_path)
+        assert found.returncode == 0, found.stderr.decode()
+        assert "a-storage-1" in json.loads(found.stdout).values()
+        assert found.stderr.decode() == told
+        place = ("--location", "/a/r", "--listen", "127.0.0.1:0")
+        server = geolog("serve", "storage", "--data-dir", "n", *place, cwd=tmp_path)
+        assert server.returncode == 2
+        assert "no ZooKeeper servers" in server.stderr.decode()
+        second = geolog("demo", "--no-workload", *one)
+        assert second.returncode == 5
+        assert "a demo runs in" in second.stderr.decode()
+    assert not (tmp_path / here).exists()
+
+    stale = geolog("node", "ls", config=tmp_path / here / "geolog.toml")
+    assert stale.returncode == 3
+    assert "GEOLOG_CONFIG names" in stale.stderr.decode()
+    with running_demo(tmp_path, *one, has_place=False) as demo:
+        assert isinstance(demo.ready, dict)
+        assert demo.ready["zookeeper"] == servers
+
+
 def test_nothing_is_lost_though_a_proxy_and_a_region_die_while_the_flights_are_written(
     tmp_path: Path,
 ) -> None:

@@ -97,6 +97,7 @@ _seed = click.option(
 @click.group(cls=Noun, name="bench")
 def command() -> None:
     """Measure appends and reads, next to what the disk alone can do (its floor)."""
+    this_invocation().takes_demo = False
 
 
 command.add_command(hedge)

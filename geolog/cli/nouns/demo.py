@@ -90,14 +90,16 @@ class Demo(Noun):
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Directory for data and logs. [default: a temporary directory]",
+    help="Directory for data and logs. [default: one in $TMPDIR, removed at the end]",
 )
-@click.option("--keep", is_flag=True, help="Keep the temporary directory at the end.")
+@click.option(
+    "--keep", is_flag=True, help="Keep the data; without --data-dir, in a new directory."
+)
 @click.option(
     "--base-port",
     type=click.IntRange(1, 65535),
     metavar="P",
-    help="Use consecutive ports, starting at P. [default: any free ports]",
+    help="Use consecutive ports, starting at P. [default: those of the last demo if free]",
 )
 @click.option(
     "--stay/--no-stay",
@@ -144,6 +146,7 @@ def command(
     from sim.processes.demo.report import StoryReport
     from sim.processes.demo.run import DemoOptions, run_demo
 
+    this_invocation().starts_demo = True
     output = this_invocation().config.output
     if stay is None:
         stay = no_workload or sys.stdin.isatty()

@@ -120,6 +120,7 @@ _METAVARS = {
 @click.group(cls=Noun, name="serve")
 def command() -> None:
     """Run one server. Prints one JSON line, {"ready":true,…}, when the server is ready."""
+    this_invocation().takes_demo = False
 
 
 @command.command(

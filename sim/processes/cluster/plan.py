@@ -12,6 +12,7 @@ from typing import Literal
 
 import attrs
 
+from geolog.settings.running_demo import SETTINGS_NAME
 from sim.processes.cluster import settable_clock
 from sim.processes.cluster.settable_clock import set_clock
 from sim.processes.cluster.wan_ports import Passages, Voter, draw_passages, draw_wan, peers_of
@@ -23,8 +24,6 @@ from topology.location import Location
 ServerKind = Literal["wan", "zookeeper", "storage", "relay", "proxy"]
 
 REGIONS_DEFAULT = ("us-east", "eu-west", "ap-northeast")
-
-SETTINGS_NAME = "geolog.toml"
 
 DISK_BYTES_MIN = 1 << 30
 """Maximum disk space of a demo, which must be free when it starts."""

@@ -12,7 +12,7 @@ starts it elsewhere, so even a process that does not hold its ports seldom colli
 import itertools
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -30,20 +30,28 @@ _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _OUTGOING_FIRST = 32_768
 """The default of Linux."""
 
+_CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+
+_CLOSING = frozenset(("04", "05", "06", "09", "0B"))
+"""States of a connection that no process has any more, from FIN_WAIT1 to TIME_WAIT."""
+
 _given = itertools.count()
 """Number of ports this process has tried; it finds each only once."""
 
 
 @contextmanager
-def held_ports(count: int, *, base_port: int | None = None) -> Iterator[list[int]]:
+def held_ports(
+    count: int, *, base_port: int | None = None, wanted: Sequence[int] = ()
+) -> Iterator[list[int]]:
     """Hold `count` ports for servers that start in the block: `base_port` and up, or any.
 
+    wanted: ports to hold in their places if they are free; others replace those that are not.
     No other search in this module finds them while the block runs. InvalidArgumentError if the
     range is too high; UnavailableError if a port is in use.
     """
     with ExitStack() as held:
         if base_port is None:
-            yield _any_ports(held, count)
+            yield _any_ports(held, count, wanted[:count])
         else:
             yield _ports_from(held, base_port, count)
 
@@ -64,16 +72,39 @@ def _ports_from(held: ExitStack, base_port: int, count: int) -> list[int]:
     return list(range(base_port, base_port + count))
 
 
-def _any_ports(held: ExitStack, count: int) -> list[int]:
-    found: list[int] = []
-    for port in _candidates():
-        if _hold(held, port, may_be_remembered=False):
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise UnavailableError(
-        f"{count} ports are needed, but {len(found)} are free: choose some with --base-port"
-    )
+def _any_ports(held: ExitStack, count: int, wanted: Sequence[int]) -> list[int]:
+    found: list[int | None] = [None] * count
+    closing = _closing_ports() if wanted else frozenset[int]()
+    for place, port in enumerate(wanted):
+        if _hold(held, port, may_be_remembered=port in closing):
+            found[place] = port
+    candidates = _candidates()
+    for place in (place for place, port in enumerate(found) if port is None):
+        found[place] = next(
+            (port for port in candidates if _hold(held, port, may_be_remembered=False)), None
+        )
+    ports = [port for port in found if port is not None]
+    if len(ports) < count:
+        raise UnavailableError(
+            f"{count} ports are needed, but {len(ports)} are free: choose some with --base-port"
+        )
+    return ports
+
+
+def _closing_ports() -> frozenset[int]:
+    """Local ports of connections that the kernel only remembers.
+
+    A port that cannot be bound is either one of these, or held by a process: a search that
+    looks away from what the kernel remembers would take a held port for a free one.
+    """
+    ports = set()
+    for table in _CONNECTIONS:
+        if table.exists():
+            for line in table.read_text().splitlines()[1:]:
+                _, local, _, state = line.split(maxsplit=4)[:4]
+                if state in _CLOSING:
+                    ports.add(int(local.rpartition(":")[2], 16))
+    return frozenset(ports)
 
 
 def _candidates() -> Iterator[int]:

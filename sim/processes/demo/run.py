@@ -1,22 +1,27 @@
 """Runs one demo from start to end: a cluster, the story on it, and the wait for Ctrl-C."""
 
 import json
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
 import trio
 
+from geolog.settings.running_demo import SETTINGS_NAME
 from sim.processes.cluster.control import open_control
 from sim.processes.cluster.local import LocalCluster, open_cluster
-from sim.processes.cluster.place import check_space, fresh_directory, note_started
+from sim.processes.cluster.place import (
+    check_space,
+    demo_directory,
+    note_started,
+    ports_before,
+)
 from sim.processes.cluster.plan import ClusterPlan, ClusterShape, draw_plan
 from sim.processes.cluster.ports import held_ports
 from sim.processes.cluster.readyfile import ready_document, settings_text, write_whole
 from sim.processes.demo.report import StoryReport
 from sim.processes.demo.screen import Screen
-from sim.processes.demo.story import tell_story
+from sim.processes.demo.story import STREAM, tell_story
 
 CLUSTER_NAME = "demo"
 
@@ -27,7 +32,7 @@ class DemoOptions:
 
     shape: ClusterShape
     data_dir: Path | None = None
-    """None for a new temporary directory, removed at the end."""
+    """None for the default directory, removed at the end, or a new one that is kept."""
     keeps_data: bool = False
     base_port: int | None = None
     stays: bool = False
@@ -39,24 +44,35 @@ class DemoOptions:
 
 async def run_demo(options: DemoOptions, on_report: Callable[[StoryReport], None]) -> None:
     """Run a demo; `on_report` gets the workload's report as soon as there is one."""
-    directory = (options.data_dir or fresh_directory()).absolute()
     screen = Screen(is_on_stderr=options.is_story_on_stderr)
-    try:
-        check_space(directory)
-        with held_ports(options.shape.ports_count, base_port=options.base_port) as ports:
-            plan = draw_plan(
-                options.shape, cluster=CLUSTER_NAME, directory=directory, ports=ports
-            )
-            await _run_cluster(plan, options, screen, on_report)
-    finally:
-        if options.data_dir is None and not options.keeps_data:
-            shutil.rmtree(directory, ignore_errors=True)
-        elif options.keeps_data:
-            screen.line(f"kept: {directory}")
+    keeps_data = options.keeps_data
+    wanted = ports_before()  # Before the lock, by which the last demo in this place would run.
+    async with demo_directory(options.data_dir, keeps_data=keeps_data) as directory:
+        try:
+            check_space(directory)
+            (directory / SETTINGS_NAME).unlink(missing_ok=True)  # It is there once all answer.
+            await _run_in(directory, wanted, options, screen, on_report)
+        finally:
+            if keeps_data:
+                screen.line(f"kept: {directory}")
+
+
+async def _run_in(
+    directory: Path,
+    wanted_ports: Sequence[int],
+    options: DemoOptions,
+    screen: Screen,
+    on_report: Callable[[StoryReport], None],
+) -> None:
+    count, base_port = options.shape.ports_count, options.base_port
+    with held_ports(count, base_port=base_port, wanted=wanted_ports) as ports:
+        plan = draw_plan(options.shape, cluster=CLUSTER_NAME, directory=directory, ports=ports)
+        await _run_cluster(plan, ports, options, screen, on_report)
 
 
 async def _run_cluster(
     plan: ClusterPlan,
+    ports: list[int],
     options: DemoOptions,
     screen: Screen,
     on_report: Callable[[StoryReport], None],
@@ -64,19 +80,19 @@ async def _run_cluster(
     started_s = trio.current_time()
     screen.starting(plan)
     async with open_cluster(plan) as cluster, open_control(cluster):
-        _write_files(cluster, options.ready_file)
+        _write_files(cluster, ports, options.ready_file)
         screen.banner(cluster, trio.current_time() - started_s)
         if options.runs_workload:
             report = await tell_story(cluster, screen)
             screen.report(report)
             on_report(report)
         if options.stays:
-            screen.staying(cluster)
+            screen.staying(cluster, stream=STREAM if options.runs_workload else None)
             await trio.sleep_forever()
 
 
-def _write_files(cluster: LocalCluster, ready_file: Path | None) -> None:
+def _write_files(cluster: LocalCluster, ports: list[int], ready_file: Path | None) -> None:
     write_whole(cluster.plan.settings_file, settings_text(cluster))
-    note_started(cluster.plan.directory)
+    note_started(cluster.plan, ports)
     if ready_file is not None:
         write_whole(ready_file, json.dumps(ready_document(cluster), indent=2) + "\n")

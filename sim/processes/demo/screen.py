@@ -19,7 +19,7 @@ from sim.processes.cluster.plan import ClusterPlan, ServerPlan
 from sim.processes.demo.report import Latencies, QueryReport, StoryReport
 
 WIDTH_MAX = 80
-_CALL_WIDTH = 36
+_CALL_WIDTH_MAX = 42
 
 
 class Screen:
@@ -71,12 +71,10 @@ class Screen:
             table.add_row(f"[bold cyan]{region}[/]", *ports)
         self._console.print(table)
         self._console.print(
-            f"[dim]ready after {took_s:.1f} s, on 127.0.0.1. In another terminal, try:[/]\n"
-            f"  export GEOLOG_CONFIG={plan.settings_file}",
+            f"[dim]ready after {took_s:.1f} s, on 127.0.0.1. In another terminal, try:[/]",
             soft_wrap=True,
         )
-        for call, remark in _to_try(plan):
-            self._console.print(f"  {call:<{_CALL_WIDTH}}  [dim]# {remark}[/]", soft_wrap=True)
+        self._calls(_to_try(plan))
 
     def happened(self, mark: str, what: str, details: str) -> None:
         """Print one event of the story: its mark (`good`, `bad`, `plain`), name and figures."""
@@ -124,8 +122,20 @@ class Screen:
         for problem in report.problems:
             self._console.print(f"[bold red]WRONG[/] {escape(problem)}")
 
-    def staying(self, cluster: LocalCluster) -> None:
-        """Print the last line of a demo that stays up."""
+    def _calls(self, calls: list[tuple[str, str]]) -> None:
+        width = max(len(call) for call, _ in calls if len(call) <= _CALL_WIDTH_MAX)
+        for call, remark in calls:
+            comment = f"  [dim]# {remark}[/]" if remark else ""
+            self._console.print(f"  {call:<{width}}{comment}", soft_wrap=True)
+
+    def staying(self, cluster: LocalCluster, *, stream: str | None) -> None:
+        """Print the last lines of a demo that stays up. stream: what its story wrote, if any.
+
+        The next steps stand here, too: the story has scrolled the first ones away.
+        """
+        if stream is not None:
+            self._console.print("[dim]In another terminal, try:[/]")
+            self._calls(_after_story(cluster.plan, stream))
         self._console.print(
             "[bold]The cluster runs until Ctrl-C.[/] "
             f"Logs: {_short(cluster.plan.directory)}/logs",
@@ -153,6 +163,17 @@ def _to_try(plan: ClusterPlan) -> list[tuple[str, str]]:
     if plan.wan is not None:
         calls.append((f"{command} wan cut {region} all", "cut its links; undo: heal"))
     return calls
+
+
+def _after_story(plan: ClusterPlan, stream: str) -> list[tuple[str, str]]:
+    """Commands for a demo whose story is over: a record of one's own, and a region less."""
+    command, near, far = _command(), plan.regions[1], plan.regions[-1]
+    return [
+        (f"echo hello | {command} append {stream}", "append a record, and read it afar"),
+        (f"{command} read {stream} --region {far} --from last:1", ""),
+        (f"{command} demo kill {near}", "lose a region; undo: restart"),
+        (f"{command} cluster health", "say what the next loss would cost"),
+    ]
 
 
 def _ports(servers: list[ServerPlan], kind: str) -> str:

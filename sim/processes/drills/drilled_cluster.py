@@ -13,9 +13,10 @@ import attrs
 
 from geolog.client.connect import connect
 from geolog.client.log import Log
+from geolog.settings.running_demo import SETTINGS_NAME
 from sim.processes.cluster.control import ask_control
 from sim.processes.cluster.local import LocalCluster
-from sim.processes.cluster.plan import SETTINGS_NAME, ServerKind
+from sim.processes.cluster.plan import ServerKind
 from sim.processes.cluster.settable_clock import set_clock
 from sim.processes.wan.conditions import LinkChange
 from sim.processes.wan.control import ask_change

@@ -57,3 +57,22 @@ def test_named_ports_can_be_named_again_after_release() -> None:
             near = socket.create_connection(("127.0.0.1", port))
             listening.accept()[0].close()  # First: the kernel remembers the port for a while.
             near.close()
+
+
+def test_wanted_ports_are_held_in_their_places_where_they_are_free() -> None:
+    with held_ports(3) as free:
+        pass
+    one, two, three = free
+    with held_ports(1, base_port=two), held_ports(4, wanted=free) as found:
+        assert (found[0], found[2]) == (one, three)
+        assert found[1] != two
+        assert len({*found}) == 4
+
+
+def test_a_wanted_port_that_the_kernel_remembers_is_free() -> None:
+    with held_ports(1) as [port], listening_on(port) as listening:
+        near = socket.create_connection(("127.0.0.1", port))
+        listening.accept()[0].close()
+        near.close()
+    with held_ports(1, wanted=[port]) as found:
+        assert found == [port]

@@ -1,0 +1,124 @@
+"""Settings are found, and a demo without them; settings of a demo that has ended are named."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from geolog.client.cluster_reach import reach_in_settings
+from geolog.settings.found import check_found, find_demo, find_file
+from geolog.settings.running_demo import LOCK_NAME, DemoNote, note_path
+from geolog.settings.settings_file import SettingsFile
+from topology.errors import InvalidArgumentError, NotFoundError
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoNote:
+    """The files of a demo; it runs while they are locked."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("GEOLOG_")]:
+        monkeypatch.delenv(name)
+    note = DemoNote(tmp_path / "demo", (1, 2))
+    note.directory.mkdir()
+    note.settings_file.write_text(
+        f'zookeeper = "127.0.0.1:1"\nregion = "a"\n[demo]\ndata_dir = "{note.directory}"\n'
+    )
+    note_path().write_text(note.text())
+    return note
+
+
+@contextmanager
+def running(demo: DemoNote) -> Iterator[None]:
+    descriptor = os.open(demo.directory / LOCK_NAME, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_a_demo_is_found_only_while_it_runs(demo: DemoNote) -> None:
+    with running(demo):
+        assert find_demo({}, {}, None) == demo
+    assert find_demo({}, {}, None) is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "profile"),
+    [
+        ({"zookeeper": "h:1"}, {}, None),
+        ({"proxy": "h:1"}, {}, None),
+        ({}, {"GEOLOG_CLUSTER": "main"}, None),
+        ({}, {"GEOLOG_PROFILE": "test"}, None),
+        ({}, {}, "test"),
+    ],
+)
+def test_anything_that_names_a_cluster_keeps_a_demo_out(
+    demo: DemoNote,
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    profile: str | None,
+) -> None:
+    with running(demo):
+        assert find_demo(flags, environment, profile) is None
+
+
+def test_a_region_names_no_cluster(demo: DemoNote) -> None:
+    with running(demo):
+        assert find_demo({"region": "b"}, {"GEOLOG_REGION": "b"}, None) == demo
+
+
+def test_a_program_without_settings_uses_the_demo_and_logs_it(
+    demo: DemoNote, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(demo):
+        reach = reach_in_settings(None, None)
+
+    assert (reach.zookeeper, reach.region) == ("127.0.0.1:1", "a")
+    assert caplog.messages == [f"no settings: using the demo that runs in {demo.directory}"]
+    with pytest.raises(InvalidArgumentError, match="no servers are named"):
+        reach_in_settings(None, None)
+
+
+def test_settings_of_a_demo_that_has_ended_are_named_with_their_place(demo: DemoNote) -> None:
+    path = str(demo.settings_file)
+    file = SettingsFile.read(demo.settings_file)
+    with running(demo):
+        check_found(file, path, {})
+
+    for named, environment, words in (
+        (path, {}, f"--config {path} is of a demo that does not run .* drop that file"),
+        (None, {"GEOLOG_CONFIG": path}, f"GEOLOG_CONFIG={path} is .* unset GEOLOG_CONFIG"),
+        (None, {}, f"{path} is of a demo that does not run any more: start it again with"),
+    ):
+        with pytest.raises(NotFoundError, match=words):
+            check_found(file, named, environment)
+
+
+def test_settings_about_a_demo_that_it_did_not_write_are_used(
+    demo: DemoNote, tmp_path: Path
+) -> None:
+    with running(demo):
+        pass
+    copied = tmp_path / "own.toml"
+    copied.write_text(demo.settings_file.read_text())
+
+    check_found(SettingsFile.read(copied), str(copied), {})
+
+
+def test_a_stale_export_names_the_demo_that_runs(demo: DemoNote) -> None:
+    environment = {"GEOLOG_CONFIG": "/gone/geolog.toml"}
+
+    with (
+        running(demo),
+        pytest.raises(
+            NotFoundError,
+            match=f"unset GEOLOG_CONFIG to use the demo that runs in {demo.directory}",
+        ),
+    ):
+        find_file(None, environment)
