@@ -25,7 +25,7 @@ LOCK_NAME = "demo.lock"
 
 @attrs.frozen
 class DemoNote:
-    """What the note says of a demo."""
+    """Content of the note of a demo."""
 
     directory: Path
     ports: tuple[int, ...] = ()
