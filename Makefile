@@ -30,7 +30,7 @@ demo: $(STAMP)
 	@$(BIN)/geolog demo $(ARGS)
 
 test: $(STAMP)
-	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static pure sim system spark docs
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static pure sim system foreign spark docs
 
 check: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static quick
