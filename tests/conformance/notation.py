@@ -68,7 +68,7 @@ class Memory:
     def differences(
         self, wanted: object, found: object, *, is_binary: bool, at: str = ""
     ) -> Iterator[str]:
-        """Values that are not as expected, each with the place where it is; remembers the rest."""
+        """Values that are not as expected, each with its place; remembers the others."""
         where = at or "the message"
         match wanted:
             case {"$is": str(kinds), **more}:
