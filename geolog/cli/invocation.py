@@ -196,10 +196,14 @@ def write_options(
     params: Iterable[click.Parameter], ctx: click.Context, formatter: click.HelpFormatter
 ) -> None:
     """Write the section of a help page that describes options."""
-    records = [one.get_help_record(ctx) for one in params if isinstance(one, click.Option)]
-    rows = [(names, _with_plain_bounds(text)) for names, text in filter(None, records)]
     with formatter.section("Options"):
-        formatter.write_dl(rows)
+        formatter.write_dl(option_rows(params, ctx))
+
+
+def option_rows(params: Iterable[click.Parameter], ctx: click.Context) -> list[tuple[str, str]]:
+    """Return the names of each option, and its description."""
+    records = [one.get_help_record(ctx) for one in params if isinstance(one, click.Option)]
+    return [(names, _with_plain_bounds(text)) for names, text in filter(None, records)]
 
 
 def _with_plain_bounds(text: str) -> str:

@@ -37,7 +37,7 @@ NOUNS = {
     "stream": NounPlace(
         "geolog.cli.nouns.stream", "Create, describe, change, seal and delete streams."
     ),
-    "append": NounPlace("geolog.cli.nouns.append", "Append records from stdin to a stream."),
+    "append": NounPlace("geolog.cli.nouns.append", "Append records from files or stdin."),
     "read": NounPlace("geolog.cli.nouns.read", "Read records to stdout, or follow a stream."),
     "cursor": NounPlace(
         "geolog.cli.nouns.cursor", "List, describe, move and delete cursors of a stream."
@@ -71,7 +71,9 @@ NOUNS = {
     ),
     "sim": NounPlace("geolog.cli.nouns.sim", "Simulate a cluster under faults, from a seed."),
     "config": NounPlace("geolog.cli.nouns.config", "Show and check settings."),
-    "generate": NounPlace("geolog.cli.nouns.generate", "Print shell completion scripts."),
+    "generate": NounPlace(
+        "geolog.cli.nouns.generate", "Print shell completion scripts; write man pages."
+    ),
 }
 
 

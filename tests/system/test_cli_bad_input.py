@@ -47,6 +47,10 @@ from tests.system.demo_process import (
         (["stream", "create", "a/b", "--survive", "two"], 2, "'1 region and 1 node'"),
         (["read", "a/b", "--from", "yesterday"], 2, "'yesterday'"),
         (["read", "a/b", "--follow", "--to", "latest"], 2, "--follow or --to"),
+        (["read", "a/b", "--format", "jsonl", "-o", "jsonl"], 2, "give either --format jsonl"),
+        (["read", "a/b", "--key-separator", "=", "-o", "json"], 2, "drop -o json"),
+        (["append", "a/b", "gone.txt"], 3, "no such file: gone.txt"),
+        (["append", "a/b", "--keyless-ok"], 2, "give --key-separator"),
         (["read", "a/b", "--hedge", "atuo"], 2, "did you mean 'auto'"),
         (["read", "a/b", "--hedge", "25"], 2, "no unit: use 25ms"),
         (["read", "a/b", "--hedge", "sla:1h"], 2, "has the unit 'h'"),
@@ -222,9 +226,25 @@ def test_a_record_over_the_limit_is_refused_and_earlier_ones_are_safe(
     done = demo.run("append", "bad/large", given=b"small\n" + b"x" * (2 << 20) + b"\n")
 
     assert done.returncode == 1
-    assert b"the limit is 1048576" in done.stderr
+    assert b"geolog: line 2: the record has 2097152 bytes; the limit is 1048576" in done.stderr
     assert b"1 record was acknowledged" in done.stderr
     assert demo.run("read", "bad/large").stdout == b"small\n"
+
+
+def test_a_wrong_record_in_a_file_is_named_with_the_file_and_the_line(
+    demo: DemoProcess, tmp_path: Path
+) -> None:
+    demo.run("stream", "create", "bad/files", "--ensemble", "3", "--min-regions", "2")
+    one, two = tmp_path / "one.txt", tmp_path / "two.txt"
+    one.write_bytes(b"a\nb")
+    two.write_bytes(b"c\n" + b"x" * (2 << 20) + b"\n")
+
+    done = demo.run("append", "bad/files", str(one), str(two))
+
+    assert done.returncode == 1
+    assert f"geolog: {two}:2: the record has 2097152 bytes".encode() in done.stderr
+    assert b"3 records were acknowledged" in done.stderr
+    assert demo.run("read", "bad/files").stdout == b"a\nb\nc\n"
 
 
 def test_the_error_for_an_unknown_cluster_or_region_lists_the_known_ones(

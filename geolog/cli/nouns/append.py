@@ -1,8 +1,8 @@
-"""`geolog append`: appends records from stdin, many in flight, answered in order."""
+"""`geolog append`: appends records of files or stdin, many in flight, answered in order."""
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 import attrs
@@ -18,12 +18,14 @@ from geolog.cli.signals import heeded
 from geolog.cli.terminal.append_tally import AppendTally, answer_document, with_tally
 from geolog.cli.terminal.output import print_json, show
 from geolog.cli.terminal.progress import Progress
-from geolog.cli.terminal.record_formats import FORMATS, Format, parser_of
-from geolog.cli.terminal.standard_input import StandardInput
+from geolog.cli.terminal.record_formats import FORMATS, Format, Parser, parser_of
+from geolog.cli.terminal.record_input import RecordInputs, open_inputs
 from geolog.client.proxies.proxies import Via
 from geolog.client.writing.pipeline import AnsweredRun, Pipeline
+from geolog.client.writing.record_fields import record_size_bytes
+from geolog.protocol.append_failure import in_other_words
 from geolog.wire.session.messages import RecordContent
-from topology.errors import GeologError
+from topology.errors import GeologError, InvalidArgumentError, TooLargeError
 
 AckChoice = Literal["none", "received", "durable"]
 
@@ -37,8 +39,11 @@ class AppendOptions:
     """Options of one `geolog append`."""
 
     stream: str
+    files: Sequence[str]
+    """Names of the inputs; none for stdin."""
     format: Format
     key_separator: str | None
+    is_keyless_ok: bool
     is_progress_shown: bool
     ack: AckChoice
     via: Via | None
@@ -51,12 +56,14 @@ class AppendOptions:
     cls=Verb,
     name="append",
     epilog=examples(
-        "geolog append shop/orders < orders.txt",
-        "geolog append shop/orders --writer loader-1 < orders.txt   # Safe to rerun.",
+        "geolog append shop/orders orders.txt more-orders.txt",
+        "tail -f orders.log | geolog append shop/orders",
+        "geolog append shop/orders orders.txt --writer loader-1   # Safe to rerun.",
         "echo '7=paid' | geolog append shop/orders --key-separator = -o jsonl",
     ),
 )
 @click.argument("stream", metavar="STREAM[#P]", type=partition_or_stream)
+@click.argument("files", metavar="[FILE]...", nargs=-1)
 @click.option(
     "--format",
     "format_",
@@ -69,6 +76,11 @@ class AppendOptions:
     "--key-separator",
     metavar="TEXT",
     help="Split each line into key and value at TEXT (lines format only).",
+)
+@click.option(
+    "--keyless-ok",
+    is_flag=True,
+    help="Append lines that lack the separator without a key; else they are an error.",
 )
 @click.option(
     "--ack",
@@ -112,8 +124,10 @@ def command(
     context: click.Context,
     *,
     stream: str,
+    files: tuple[str, ...],
     format_: Format,
     key_separator: str | None,
+    keyless_ok: bool,
     ack: AckChoice,
     via: Via | None,
     progress: bool,
@@ -121,7 +135,9 @@ def command(
     first_seq: int,
     expect_sequence: int | None,
 ) -> None:
-    """Append records from stdin to a stream; each is acknowledged once it is durable.
+    """Append records from FILEs, or else from stdin; each is acknowledged once it is durable.
+
+    FILE - is stdin. Each file begins a new record.
 
     Formats: lines, one value per line; jsonl, one JSON object per line with value, and
     optionally key, headers and transaction_id (docs/COMMAND.md); length-prefixed, each value
@@ -143,10 +159,16 @@ def command(
         raise click.UsageError(
             "--key-separator must not be empty: give the text between key and value"
         )
+    if keyless_ok and key_separator is None:
+        raise click.UsageError(
+            "--keyless-ok is about lines without a key: give --key-separator"
+        )
     options = AppendOptions(
         stream=stream,
+        files=files,
         format=format_,
         key_separator=key_separator,
+        is_keyless_ok=keyless_ok,
         is_progress_shown=progress,
         ack=ack,
         via=via,
@@ -159,10 +181,12 @@ def command(
 
 @attrs.define
 class Source:
-    """Reading of stdin. After a stop, records already pushed are still answered."""
+    """Reading of the inputs. After a stop, records already pushed are still answered."""
 
-    input: StandardInput = attrs.field(factory=StandardInput)
+    input: RecordInputs
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    opened_s: float = attrs.field(factory=trio.current_time)
+    """When the writer was open."""
     failure: GeologError | None = None
     is_interrupted: bool = False
 
@@ -173,8 +197,15 @@ class Source:
 
 
 async def _append(invocation: Invocation, options: AppendOptions) -> None:
+    with open_inputs(options.files) as inputs:
+        await _append_inputs(invocation, options, Source(inputs))
+
+
+async def _append_inputs(
+    invocation: Invocation, options: AppendOptions, source: Source
+) -> None:
     output = invocation.config.output
-    tally, patience, source = AppendTally(), Patience(invocation), Source()
+    tally, patience = AppendTally(), Patience(invocation)
     started_s = trio.current_time()
     with Progress(
         "records appended", sys.stderr, is_forced=options.is_progress_shown
@@ -191,11 +222,13 @@ async def _append(invocation: Invocation, options: AppendOptions) -> None:
     if source.is_interrupted:
         tell(f"interrupted: {tally.reached()}; no others were appended")
         raise click.Abort
-    took_s = trio.current_time() - started_s
+    opening_s = source.opened_s - started_s
+    took_s = trio.current_time() - source.opened_s
     if output == "json":
-        show(attrs.asdict(tally) | {"seconds": took_s}, output)
+        times = {"opening_seconds": opening_s, "seconds": opening_s + took_s}
+        show(attrs.asdict(tally) | times, output)
     elif output == "table":
-        tell(tally.summary(took_s))
+        tell(f"opened in {opening_s:.2f} s; {tally.summary(took_s)}")
 
 
 async def _pump(
@@ -221,6 +254,7 @@ async def _pump(
         ) as writer,
         trio.open_nursery() as nursery,
     ):
+        source.opened_s = trio.current_time()
         pipeline = Pipeline(writer)
         await nursery.start(_stop_at_signals, source)
         nursery.start_soon(_push_all, options, pipeline, patience, source)
@@ -277,20 +311,26 @@ async def _push_all(
 ) -> None:
     try:
         with source.scope:
-            await _push_stdin(source.input, options, pipeline, patience)
+            await _push_inputs(source.input, options, pipeline, patience)
     except GeologError as error:
         source.stop(error)  # Reported once everything before it is answered.
     pipeline.close()
 
 
-async def _push_stdin(
-    stdin: StandardInput, options: AppendOptions, pipeline: Pipeline, patience: Patience
+async def _push_inputs(
+    inputs: RecordInputs, options: AppendOptions, pipeline: Pipeline, patience: Patience
 ) -> None:
-    parser = parser_of(options.format, key_separator=options.key_separator)
     pusher = _Pusher(options, pipeline, patience)
-    while data := await stdin.read():
-        await pusher.push(parser.feed(data))
-    await pusher.push(parser.end())
+    for each in inputs.inputs:
+        parser = parser_of(
+            options.format,
+            key_separator=options.key_separator,
+            is_keyless_ok=options.is_keyless_ok,
+            name=each.name,
+        )
+        while data := await each.read():
+            await pusher.push(parser, parser.feed(data))
+        await pusher.push(parser, parser.end())
 
 
 class _Pusher:
@@ -303,24 +343,41 @@ class _Pusher:
         self._seq = None if options.writer_id is None else options.first_seq
         self._expect_sequence = options.expect_sequence
 
-    async def push(self, records: Iterator[RecordContent]) -> None:
-        """Push all of them."""
+    async def push(self, parser: Parser, records: Iterator[RecordContent]) -> None:
+        """Push all of them, as the parser yields them."""
         for outgoing in records:
             if not self._pipeline.unanswered_count:
                 self._patience.progressed()
-            pending = await self._pipeline.push(
-                outgoing.value,
-                key=outgoing.key,
-                headers=outgoing.headers,
-                transaction_id=outgoing.transaction_id,
-                seq=self._seq,
-                expect_sequence=self._expect_sequence,
-                is_answered=self._is_answered,
-                is_forgotten_skipped=True,
-            )
-            if self._expect_sequence is not None and pending is not None:
-                # If the first is refused, nothing may follow; else the rest continue from it.
-                await pending.wait()
-                self._expect_sequence = None
-            if self._seq is not None:
-                self._seq += 1
+            try:
+                await self._push(outgoing)
+            except (InvalidArgumentError, TooLargeError):
+                _check(outgoing, parser.place)
+                raise  # The record is well; an earlier one is not.
+
+    async def _push(self, outgoing: RecordContent) -> None:
+        pending = await self._pipeline.push(
+            outgoing.value,
+            key=outgoing.key,
+            headers=outgoing.headers,
+            transaction_id=outgoing.transaction_id,
+            seq=self._seq,
+            expect_sequence=self._expect_sequence,
+            is_answered=self._is_answered,
+            is_forgotten_skipped=True,
+        )
+        if self._expect_sequence is not None and pending is not None:
+            # If the first is refused, nothing may follow; else the rest continue from it.
+            await pending.wait()
+            self._expect_sequence = None
+        if self._seq is not None:
+            self._seq += 1
+
+
+def _check(outgoing: RecordContent, place: str) -> None:
+    """Raise the error of a record that cannot be appended, with its place in the input."""
+    try:
+        record_size_bytes(
+            outgoing.value, outgoing.key, outgoing.headers, outgoing.transaction_id
+        )
+    except (InvalidArgumentError, TooLargeError) as error:
+        raise in_other_words(error, f"{place}: {error}") from error

@@ -10,6 +10,7 @@ from functools import partial
 import attrs
 import click
 import trio
+from click.core import ParameterSource
 
 from geolog.cli.arguments import partition_or_stream
 from geolog.cli.exits import Exit
@@ -90,12 +91,13 @@ class ReadOptions:
     type=click.Choice(FORMATS),
     default="lines",
     show_default=True,
-    help="Output format.",
+    help="Form of the records alone, as append takes them. For all fields, positions included,"
+    " use -o jsonl instead.",
 )
 @click.option(
     "--key-separator",
     metavar="TEXT",
-    help="Print each key and TEXT before its value (lines format only).",
+    help="Print each key and TEXT before its value (--format lines only).",
 )
 @click.option(
     "--cursor",
@@ -122,7 +124,9 @@ class ReadOptions:
     is_flag=True,
     help="Show progress even if stderr is not a terminal, and statistics at the end.",
 )
+@click.pass_context
 def command(
+    context: click.Context,
     *,
     stream: str,
     start: str,
@@ -146,6 +150,7 @@ def command(
     hedge_policy(hedge)  # A mistake is reported before anything is opened.
     if cursor is None and (shared or take):
         raise click.UsageError("--shared and --take are for a cursor: give --cursor NAME, too")
+    _check_forms(context, format_, key_separator)
     if follow and stop is not None:
         raise click.UsageError("give either --follow or --to, not both")
     options = ReadOptions(
@@ -163,6 +168,21 @@ def command(
         is_progress_shown=progress,
     )
     trio.run(_read_to_a_signal, this_invocation(), options)
+
+
+def _check_forms(context: click.Context, format_: Format, key_separator: str | None) -> None:
+    """UsageError if two options say how to print records, and one would win silently."""
+    invocation = this_invocation()
+    output = invocation.config.output
+    if key_separator is not None and (format_ != "lines" or output != "table"):
+        form = f"-o {output}" if output != "table" else f"--format {format_}"
+        raise click.UsageError(f"--key-separator is for lines: drop it, or drop {form}")
+    is_given = context.get_parameter_source("format_") is ParameterSource.COMMANDLINE
+    if is_given and output != "table":
+        raise click.UsageError(
+            f"give either --format {format_}, for the records alone, or -o {output}, for all"
+            " their fields"
+        )
 
 
 def _now_us() -> int:

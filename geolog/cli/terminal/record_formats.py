@@ -7,6 +7,7 @@ All three are parsed incrementally, as bytes arrive. `append --format jsonl` acc
 import json
 import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import Literal, Protocol
 
 from geolog.cli.terminal.output import Plain
@@ -46,6 +47,11 @@ _IGNORED = {
 class Parser(Protocol):
     """Turns bytes into records, incrementally."""
 
+    @property
+    def place(self) -> str:
+        """Place of the record yielded last, for errors: `line 3`, or `orders.txt:3`."""
+        ...
+
     def feed(self, data: bytes) -> Iterator[RecordContent]:
         """Yield the records that `data` completes."""
         ...
@@ -55,25 +61,45 @@ class Parser(Protocol):
         ...
 
 
-def parser_of(format_: Format, *, key_separator: str | None) -> Parser:
-    """Return the parser for a format."""
+def parser_of(
+    format_: Format,
+    *,
+    key_separator: str | None,
+    is_keyless_ok: bool = False,
+    name: str | None = None,
+) -> Parser:
+    """Return the parser for a format.
+
+    is_keyless_ok: a line without the separator is a record without a key. name: name of the
+    input, for errors; None for stdin.
+    """
     separator = None if key_separator is None else key_separator.encode()
     match format_:
         case "lines":
-            return LineParser(lambda line, number: _split_key(line, number, separator))
+            split = partial(_split_key, separator=separator, is_keyless_ok=is_keyless_ok)
+            return LineParser(split, name)
         case "jsonl":
-            return LineParser(_parse_json)
+            return LineParser(_parse_json, name)
         case "length-prefixed":
-            return LengthPrefixedParser()
+            return LengthPrefixedParser(name)
 
 
 class LineParser:
     """One record per line, without its newline; the last line may lack one."""
 
-    def __init__(self, parse: "LineFunction") -> None:
+    def __init__(self, parse: "LineFunction", name: str | None) -> None:
         self._parse = parse
+        self._name = name
         self._rest = b""
         self._line_number = 0
+
+    @property
+    def place(self) -> str:
+        """The line parsed last."""
+        return self._place(self._line_number)
+
+    def _place(self, number: int) -> str:
+        return f"line {number}" if self._name is None else f"{self._name}:{number}"
 
     def feed(self, data: bytes) -> Iterator[RecordContent]:
         """Yield the records of all complete lines."""
@@ -81,7 +107,8 @@ class LineParser:
         self._rest = rest
         if len(rest) > LINE_BYTES_MAX:
             raise TooLargeError(
-                f"line {self._line_number + len(lines) + 1} exceeds {LINE_BYTES_MAX} bytes"
+                f"{self._place(self._line_number + len(lines) + 1)} exceeds {LINE_BYTES_MAX}"
+                " bytes"
             )
         for line in lines:
             yield from self._one(line)
@@ -93,7 +120,7 @@ class LineParser:
 
     def _one(self, line: bytes) -> Iterator[RecordContent]:
         self._line_number += 1
-        outgoing = self._parse(line, self._line_number)
+        outgoing = self._parse(line, self.place)
         if outgoing is not None:
             yield outgoing
 
@@ -101,16 +128,26 @@ class LineParser:
 class LineFunction(Protocol):
     """Turns one line into a record; None skips it."""
 
-    def __call__(self, line: bytes, line_number: int, /) -> RecordContent | None:
-        """Parse the line."""
+    def __call__(self, line: bytes, place: str, /) -> RecordContent | None:
+        """Parse the line. place: where it stands, for errors."""
         ...
 
 
 class LengthPrefixedParser:
     """The length of each value as four bytes, big-endian, then the value."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str | None) -> None:
+        self._name = name
         self._rest = b""
+        self._records_count = 0
+
+    @property
+    def place(self) -> str:
+        """The record parsed last, by number."""
+        return self._place(self._records_count)
+
+    def _place(self, number: int) -> str:
+        return f"record {number}" if self._name is None else f"{self._name}, record {number}"
 
     def feed(self, data: bytes) -> Iterator[RecordContent]:
         """Yield all complete records."""
@@ -119,11 +156,13 @@ class LengthPrefixedParser:
             (length,) = _LENGTH.unpack_from(data, start)
             if length > LINE_BYTES_MAX:
                 raise TooLargeError(
-                    f"length prefix {length} exceeds the limit of {LINE_BYTES_MAX} bytes"
+                    f"{self._place(self._records_count + 1)}: length prefix {length} exceeds"
+                    f" the limit of {LINE_BYTES_MAX} bytes"
                 )
             end = start + _LENGTH.size + length
             if end > len(data):
                 break
+            self._records_count += 1
             yield RecordContent(data[start + _LENGTH.size : end])
             start = end
         self._rest = data[start:]
@@ -132,7 +171,8 @@ class LengthPrefixedParser:
         """Yield nothing; InvalidArgumentError if a record is cut off."""
         if self._rest:
             raise InvalidArgumentError(
-                f"the input ends inside a record: {len(self._rest)} bytes left over"
+                f"{self._name or 'the input'} ends inside a record:"
+                f" {len(self._rest)} bytes left over"
             )
         yield from ()
 
@@ -170,23 +210,31 @@ def _line(record: Record, separator: bytes | None) -> bytes:
     return b"".join((record.key, separator, record.value, b"\n"))
 
 
-def _split_key(line: bytes, line_number: int, separator: bytes | None) -> RecordContent:
+def _split_key(
+    line: bytes, place: str, *, separator: bytes | None, is_keyless_ok: bool
+) -> RecordContent:
     try:
         line.decode()
     except UnicodeDecodeError as error:
         raise InvalidArgumentError(
-            f"line {line_number} is not UTF-8 ({error.reason} at byte {error.start}): append"
+            f"{place} is not UTF-8 ({error.reason} at byte {error.start}): append"
             " binary values with --format length-prefixed, or as value_base64 with --format"
             " jsonl"
         ) from error
     if separator is None:
         return RecordContent(line)
     key, found, value = line.partition(separator)
-    return RecordContent(value, key) if found else RecordContent(line)
+    if found:
+        return RecordContent(value, key)
+    if is_keyless_ok:
+        return RecordContent(line)
+    raise InvalidArgumentError(
+        f"{place} has no key: {separator.decode()!r} (--key-separator) is not in it. To append"
+        " such lines without a key, pass --keyless-ok"
+    )
 
 
-def _parse_json(line: bytes, line_number: int) -> RecordContent | None:
-    where = f"line {line_number}"
+def _parse_json(line: bytes, where: str) -> RecordContent | None:
     if not line.strip():
         return None
     document = parse_object(line, where)

@@ -84,7 +84,7 @@ async def _shoot_append(studio: Studio) -> None:
         file.writelines(orders)
     async with studio.open("geolog stream create shop/orders") as terminal:
         await terminal.wait_end()
-    command = "geolog append shop/orders --writer loader < orders.txt"
+    command = "geolog append shop/orders orders.txt --writer loader"
     async with studio.open(command) as terminal:
         half = await terminal.wait_printed("]  5")
         studio.keep("append", "geolog append", _typed(command) + half)

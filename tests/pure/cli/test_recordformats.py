@@ -23,9 +23,15 @@ from topology.errors import InvalidArgumentError, TooLargeError
 
 
 def parsed(
-    format_: Format, *pieces: bytes, key_separator: str | None = None
+    format_: Format,
+    *pieces: bytes,
+    key_separator: str | None = None,
+    is_keyless_ok: bool = False,
+    name: str | None = None,
 ) -> list[RecordContent]:
-    parser = parser_of(format_, key_separator=key_separator)
+    parser = parser_of(
+        format_, key_separator=key_separator, is_keyless_ok=is_keyless_ok, name=name
+    )
     found = [outgoing for piece in pieces for outgoing in parser.feed(piece)]
     return found + list(parser.end())
 
@@ -65,10 +71,43 @@ def test_each_line_is_a_record_even_the_last_without_a_newline() -> None:
 
 
 def test_a_key_precedes_the_first_separator() -> None:
-    assert parsed("lines", b"k=v=w\nplain\n=v\n", key_separator="=") == [
+    assert parsed("lines", b"k=v=w\n=v\n", key_separator="=") == [
         RecordContent(b"v=w", b"k"),
-        RecordContent(b"plain"),
         RecordContent(b"v", b""),
+    ]
+
+
+def test_a_line_without_the_separator_is_refused_unless_that_is_allowed() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"line 2 has no key: '=' .* --keyless-ok"):
+        parsed("lines", b"k=v\nplain\n", key_separator="=")
+
+    allowed = parsed("lines", b"k=v\nplain\n", key_separator="=", is_keyless_ok=True)
+    assert allowed == [RecordContent(b"v", b"k"), RecordContent(b"plain")]
+
+
+@pytest.mark.parametrize(
+    ("format_", "data", "place"),
+    [
+        ("lines", b"fine\n\xff\n", r"^orders\.txt:2 is not UTF-8"),
+        ("jsonl", b'{"value":"a"}\n\n{]\n', r"^orders\.txt:3 is not valid JSON"),
+        ("length-prefixed", b"\0\0\0\x01a\0", r"^orders\.txt ends inside a record"),
+    ],
+)
+def test_an_error_in_a_file_names_the_file(format_: Format, data: bytes, place: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=place):
+        parsed(format_, data, name="orders.txt")
+
+
+def test_the_place_of_a_record_is_known_as_it_is_yielded() -> None:
+    lines = parser_of("jsonl", key_separator=None)
+    values = parser_of("length-prefixed", key_separator=None, name="values")
+
+    given = b'{"value":"a"}\n\n{"value":"b"}\n'
+    assert [lines.place for _ in lines.feed(given)] == ["line 1", "line 3"]
+    given = b"\0\0\0\x01a\0\0\0\x01b"
+    assert [values.place for _ in values.feed(given)] == [
+        "values, record 1",
+        "values, record 2",
     ]
 
 
