@@ -4,20 +4,20 @@ Each step is one multi over the home record and the stream's record, which so ag
 moment. The home record's version decides: two movers, or a mover and somebody who gives up for
 it, cannot both succeed.
 
-Rules: PROTOCOL H17.
+Rules: PROTOCOL H16 and H17.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
 import attrs
 
-from geolog.background import both
+from geolog.background import all_of, both
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.stream_catalog import StreamCatalog, check_life
 from geolog.catalog.stream_homes import StreamHomes, VersionedHome
-from geolog.metadata.documents import seal_document
+from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
@@ -30,7 +30,7 @@ from geolog.metadata.seam import (
     Put,
 )
 from geolog.protocol.home_record import Fork, HomeRecord, HomeState
-from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.stream_state import PartitionName, StreamRecord, TrimRecord
 from topology.errors import (
     ConflictError,
     InvalidArgumentError,
@@ -39,6 +39,9 @@ from topology.errors import (
     UnavailableError,
     public,
 )
+
+_AT_ONCE_MAX = 32
+"""Partitions that are looked at at the same time."""
 
 
 @public
@@ -124,6 +127,8 @@ class HomeMoves:
             found, version = await self._same_stream(stream)
             home = await self._home(found)
             if home.record.state is HomeState.SETTLED:
+                if found.moving_to:
+                    continue  # The move ended between the two reads.
                 return found
             if await self.is_mover_alive(home.record):
                 raise UnavailableError(
@@ -149,7 +154,8 @@ class HomeMoves:
 
         owners: the claims under which the logs of the new home were looked at; if one of them
         was claimed since, MirrorsReclaimedError, and nothing has changed. They are released in
-        the same step: an owner to be would take them for one that appends.
+        the same step: an owner to be would take them for one that appends. The new home begins
+        where the old one does.
         HomeMoveConflictError if the move was ended before. OutcomeUnknownError if metadata
         gives no answer.
         """
@@ -165,7 +171,8 @@ class HomeMoves:
         stream, version = move.stream, move.stream_version
         while True:
             after = stream.moved()
-            found = await self._store(move.home, moved, stream, version, after, claimed)
+            others = [*claimed, *await self._trimmed_alike(stream, owners)]
+            found = await self._store(move.home, moved, stream, version, after, others)
             if found is not None:
                 return found.stream
             home = await self._home(move.stream)
@@ -186,6 +193,36 @@ class HomeMoves:
             if reclaimed:
                 raise MirrorsReclaimedError(reclaimed)
             stream, version = await self._same_stream(move.stream)
+
+    async def _trimmed_alike(
+        self, stream: StreamRecord, logs: Iterable[PartitionName]
+    ) -> list[Operation]:
+        """Have these logs begin where those at home do: mirrors follow a trim a little later.
+
+        Without it, a truncation that was answered just before a move would not have happened.
+        """
+        found = await all_of(
+            [partial(self._trimmed_like, stream.partition(log.number), log) for log in logs],
+            at_once_max=_AT_ONCE_MAX,
+        )
+        return [operation for operations in found for operation in operations]
+
+    async def _trimmed_like(self, home: PartitionName, log: PartitionName) -> list[Operation]:
+        paths = [self._paths.trim(home), self._paths.trim(log)]
+        at_home, there = await both(
+            *[partial(self._metadata.find, one, freshness=Freshness.LATEST) for one in paths]
+        )
+        if at_home is None or there is None:
+            return []  # The stream is being deleted, which `_store` notices.
+        trim = open_document(at_home.data, TrimRecord, path=paths[0])
+        behind = open_document(there.data, TrimRecord, path=paths[1])
+        unchanged = Check(paths[0], at_home.version)
+        if behind.first_sequence >= trim.first_sequence:
+            return [unchanged]
+        begun = attrs.evolve(
+            behind, first_sequence=trim.first_sequence, trimmed_us=trim.trimmed_us
+        )
+        return [unchanged, Put(paths[1], seal_document(begun), there.version)]
 
     async def _store(
         self,

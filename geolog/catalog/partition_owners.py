@@ -321,15 +321,18 @@ class PartitionOwners:
             return found
         return await self._dismiss(name, "deleted", is_deleted=True)
 
-    async def seal(self, name: PartitionName) -> VersionedOwner:
+    async def seal(
+        self, name: PartitionName, *, checks: Sequence[Check] = ()
+    ) -> VersionedOwner:
         """Take the partition from any owner; it never has an owner again.
 
-        Idempotent. NoSuchStreamError.
+        Idempotent. NoSuchStreamError. checks: of the same step; BadVersionError if one fails,
+        or if the partition changes hands meanwhile.
         """
         found = await self.read_latest(name)
         if found.record.is_sealed:
             return found
-        return await self._dismiss(name, "sealed", is_sealed=True)
+        return await self._dismiss(name, "sealed", is_sealed=True, checks=checks)
 
     async def _dismiss(
         self,
@@ -338,7 +341,9 @@ class PartitionOwners:
         *,
         is_sealed: bool = False,
         is_deleted: bool = False,
+        checks: Sequence[Check] = (),
     ) -> VersionedOwner:
+        path = self._paths.owner(name)
         while True:
             read = await self.read_latest(name)
             if read.record.is_deleted and not is_deleted:
@@ -353,12 +358,14 @@ class PartitionOwners:
                 is_deleted=is_deleted,
             )
             try:
-                version = await self._metadata.put(
-                    self._paths.owner(name), seal_document(dismissed), read.version
+                await self._metadata.multi(
+                    [*checks, Put(path, seal_document(dismissed), read.version)]
                 )
             except (BadVersionError, NoNodeError):
+                if checks:
+                    raise
                 continue  # It changed hands meanwhile, or is gone.
-            return VersionedOwner(dismissed, version)
+            return VersionedOwner(dismissed, read.version + 1)
 
 
 def no_partition(name: PartitionName) -> NoSuchStreamError:

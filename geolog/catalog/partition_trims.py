@@ -3,7 +3,7 @@
 Anybody may move a trim, and anybody may drop segments from the front of a list: owners only
 append to it.
 
-Rules: PROTOCOL H1, H14, H15 and S12.
+Rules: PROTOCOL H1, H14 to H16 and S12.
 """
 
 from contextlib import aclosing, suppress
@@ -89,15 +89,19 @@ class PartitionTrims:
         first_sequence: Sequence,
         *,
         now_us: int,
+        home_epoch: int | None = None,
         is_mirror: bool = False,
     ) -> TrimRecord:
-        """Raise the trim to `first_sequence`; a trim that is higher already stays."""
+        """Raise the trim to `first_sequence`; a trim that is higher already stays.
+
+        home_epoch: in which the log is the one at home; FencedError if that has moved.
+        """
         while True:
             found, version = await self._read(name, Freshness.LATEST)
             if found.first_sequence >= first_sequence:
                 return found
             moved = attrs.evolve(found, first_sequence=first_sequence, trimmed_us=now_us)
-            at_home = [] if is_mirror else await self._homes.checks_to_close(name)
+            at_home = [] if is_mirror else await self._homes.checks_to_close(name, home_epoch)
             try:
                 await self._metadata.multi(
                     [*at_home, Put(self._paths.trim(name), seal_document(moved), version)]
@@ -109,18 +113,19 @@ class PartitionTrims:
             return moved
 
     async def evict(
-        self, mirror: PartitionName, before: Sequence, *, home: PartitionName
+        self, mirror: PartitionName, before: Sequence, *, home: PartitionName, home_epoch: int
     ) -> TrimRecord:
         """Let a mirror that ends before this sequence, the beginning of a segment, go on there.
 
-        A mirror that was let go on further already stays so. NoSuchStreamError.
+        A mirror that was let go on further already stays so. home_epoch: in which `home` is the
+        log at home; FencedError if that has moved. NoSuchStreamError.
         """
         while True:
             found, version = await self._read(mirror, Freshness.LATEST)
             if found.evicted_before >= before:
                 return found
             evicted = attrs.evolve(found, evicted_before=before)
-            at_home = await self._homes.checks_to_close(home)
+            at_home = await self._homes.checks_to_close(home, home_epoch)
             try:
                 await self._metadata.multi(
                     [*at_home, Put(self._paths.trim(mirror), seal_document(evicted), version)]

@@ -8,6 +8,7 @@ Rules: PROTOCOL H1 and H18.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 import attrs
 
@@ -59,14 +60,8 @@ class StreamHomes:
 
         FencedError if the stream is at home in another epoch by now.
         """
-        home = await self._known_home(name)
-        if home is not None and home.record.home_epoch != home_epoch:
-            await self.has_changed(name)
-            home = await self._known_home(name)
-        if home is None:
-            return None
-        home.record.check_home_in(home_epoch, name)
-        return home.record
+        home = await self._judged(name, lambda one: one.check_home_in(home_epoch, name))
+        return None if home is None else home.record
 
     async def checks_to_open(self, name: PartitionName, home_epoch: int) -> list[Check]:
         """The check for the step that opens a segment at home.
@@ -74,11 +69,8 @@ class StreamHomes:
         FencedError unless the stream takes appends in that home epoch. Empty for a `global`
         stream.
         """
-        home = await self._known_home(name)
-        if home is None:
-            return []
-        home.record.check_settled_in(home_epoch, name)
-        return [self._check(name, home)]
+        home = await self._judged(name, lambda one: one.check_settled_in(home_epoch, name))
+        return [] if home is None else [self._check(name, home)]
 
     async def checks_to_close(
         self, name: PartitionName, home_epoch: int | None = None
@@ -87,29 +79,49 @@ class StreamHomes:
 
         FencedError if `home_epoch` is given, and the stream is not at home in it.
         """
-        home = await self._known_home(name)
-        if home is None:
-            return []
         if home_epoch is not None:
-            home.record.check_home_in(home_epoch, name)
-        return [self._check(name, home)]
+            await self.record_in(name, home_epoch)
+        home = await self._known_home(name)
+        return [] if home is None else [self._check(name, home)]
 
     async def checks_of_mirror(self, name: PartitionName, region: str | None) -> list[Check]:
         """The check for the step that opens a row of a mirror in that region.
 
         FencedError if the log is the one at home now.
         """
-        home = await self._known_home(name)
-        if home is None:
-            return []
-        if home.record.region == region:
-            raise FencedError(f"{name} is the log at home now, and takes nothing from a relay")
-        return [self._check(name, home)]
+
+        def check_elsewhere(home: HomeRecord) -> None:
+            if home.region == region:
+                raise FencedError(
+                    f"{name} is the log at home now, and takes nothing from a relay"
+                )
+
+        home = await self._judged(name, check_elsewhere)
+        return [] if home is None else [self._check(name, home)]
 
     async def latest_checks_of_mirror(self, name: PartitionName, region: str) -> list[Check]:
         """As `checks_of_mirror`, by the home record as it is now."""
         await self.has_changed(name)
         return await self.checks_of_mirror(name, region)
+
+    async def _judged(
+        self, name: PartitionName, check: Callable[[HomeRecord], None]
+    ) -> VersionedHome | None:
+        """The home if `check` passes its record, which is read again before it may fail.
+
+        The known record may tell of a move that was given up since, or of an earlier home.
+        """
+        home = await self._known_home(name)
+        if home is None:
+            return None
+        try:
+            check(home.record)
+        except FencedError:
+            await self.has_changed(name)
+            home = await self._known_home(name)
+            if home is not None:
+                check(home.record)
+        return home
 
     def _check(self, name: PartitionName, home: VersionedHome) -> Check:
         return Check(self._paths.home(name.stream, name.life), home.version)

@@ -49,6 +49,7 @@ from topology.errors import (
     FencedError,
     GeologError,
     OutcomeUnknownError,
+    SealedError,
     UnavailableError,
 )
 
@@ -325,6 +326,8 @@ class HomeSwitch:
             partial(partitions.owners.read, name),
             partial(last_watermark, name, self.takeover, freshness=Freshness.NEARBY),
         )
+        if owner.record.is_sealed:  # By somebody who died before the stream was.
+            raise SealedError(f"{name} is sealed: finish that first (geolog stream seal)")
         return HomeEnded(
             last,
             owner.record.segment_highest + home.segment_offset(number, home.home_epoch),

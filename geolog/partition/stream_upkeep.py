@@ -1,6 +1,6 @@
 """Ending streams and cutting off their fronts: seal, truncate, retention, delete.
 
-Rules: PROTOCOL H4, H11, H14, H17, S15, S16 and T7.
+Rules: PROTOCOL H4, H11, H14, H16, H17, S15, S16 and T7.
 """
 
 import logging
@@ -17,13 +17,14 @@ from geolog.catalog.segment_list import SegmentList
 from geolog.catalog.stream_catalog import StreamCatalog, check_life
 from geolog.catalog.stream_settings import StreamChanges, paused_in
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.metadata.seam import BadVersionError, NoNodeError
 from geolog.partition.partition_retention import PartitionRetention
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ids import FIRST_SEQUENCE
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.retention import Clocks, RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
-from topology.errors import GeologError, NoSuchStreamError, SealedError
+from topology.errors import FencedError, GeologError, NoSuchStreamError, SealedError
 
 _log = logging.getLogger(__name__)
 
@@ -114,28 +115,61 @@ class StreamUpkeep:
         sealed_count = 0
         while True:
             more = record.partition_names()[sealed_count:]
-            await all_of([partial(self._seal, one) for one in more], at_once_max=_AT_ONCE_MAX)
-            sealed_count = record.partitions
-            record = await self.catalog.change(name, partial(_sealed_if_same, record))
+            try:
+                await all_of(
+                    [partial(self._seal, one, record.home_epoch) for one in more],
+                    at_once_max=_AT_ONCE_MAX,
+                )
+                sealed_count, home_epoch = record.partitions, record.home_epoch
+                record = await self.catalog.change(name, partial(_sealed_if_same, record))
+            except FencedError:  # Its home has moved, or is moving.
+                home_epoch, record = -1, await self._end_abandoned_move(name)
             if record.is_sealed:
                 return record
+            if record.home_epoch != home_epoch:
+                sealed_count = 0
 
-    async def _seal(self, name: PartitionName) -> None:
-        await self.takeover.end_open_segment(name, await self.partitions.owners.seal(name))
+    async def _seal(self, name: PartitionName, home_epoch: int) -> None:
+        """Seal a partition at its home; FencedError if that has moved, or is moving.
+
+        Otherwise the mirror that the log becomes would be sealed before it has everything.
+        """
+        homes, owners = self.partitions.homes, self.partitions.owners
+        while True:
+            await homes.has_changed(name)
+            checks = await homes.checks_to_open(name, home_epoch)
+            try:
+                sealed = await owners.seal(name, checks=checks)
+            except (BadVersionError, NoNodeError):
+                continue  # The home changed, or the owner, or the stream is gone.
+            await self.takeover.end_open_segment(name, sealed)
+            return
 
     async def truncate(self, name: PartitionName, first_sequence: int) -> int:
         """Raise the partition's trim to this sequence; a trim that is higher already stays.
 
         Records that a mirror may lack stay, unless the stream evicts them. Segments that lie
-        whole before the trim are deleted with their ledgers. Returns the sequence at which the
-        partition begins.
+        whole before the trim are deleted with their ledgers. If the home has moved, its log
+        there is truncated. Returns the sequence at which the partition begins.
         """
         stream = await self.catalog.read(name.stream)
-        kept = Kept(first_sequence, first_sequence)
+        while True:
+            try:
+                return await self._truncate(name, stream, first_sequence)
+            except FencedError:
+                stream = await self.catalog.read_same_latest(stream)
+
+    async def _truncate(
+        self, name: PartitionName, stream: StreamRecord, first_sequence: int
+    ) -> int:
+        """Truncate the log at the stream's home; FencedError if that has moved."""
+        kept, home_epoch = Kept(first_sequence, first_sequence), None
+        if stream.life == name.life and stream.home is not None:
+            name, home_epoch = stream.partition(name.number), stream.home_epoch
         if stream.life == name.life and stream.relay_to:
             kept = await self._kept_for_mirrors(name, stream, first_sequence)
         trim = await self.partitions.trims.move(
-            name, LogSequence(kept.begin), now_us=self.now_us()
+            name, LogSequence(kept.begin), now_us=self.now_us(), home_epoch=home_epoch
         )
         await self.partitions.trims.drop_trimmed(name, kept=LogSequence(kept.stored))
         return trim.first_sequence
@@ -158,7 +192,9 @@ class StreamUpkeep:
                 if mirrored.begin + 1 >= kept:
                     continue
                 mirror = stream.log_in(region, name.number)
-                await self.partitions.trims.evict(mirror, kept, home=name)
+                await self.partitions.trims.evict(
+                    mirror, kept, home=name, home_epoch=stream.home_epoch
+                )
                 held[region] = Kept.of(kept, mirrored.stored)
                 _log.warning(
                     "%s: the mirror in %s lacks trimmed records of more than %d bytes; if it"
@@ -241,9 +277,10 @@ class StreamUpkeep:
 
 
 def _sealed_if_same(known: StreamRecord, found: StreamRecord) -> StreamRecord:
-    """The stream sealed, unless it has more partitions than were known."""
+    """The stream sealed, unless it has more partitions than were known, or another home."""
     check_life(known, found)
-    return attrs.evolve(found, is_sealed=found.partitions == known.partitions)
+    is_same = (found.partitions, found.home_epoch) == (known.partitions, known.home_epoch)
+    return attrs.evolve(found, is_sealed=is_same)
 
 
 async def run_retention(

@@ -103,6 +103,9 @@ class Judging:
         with self._in_time("the last read", _LAST_READ_S):
             await wait_end(world, operators)
             await run_client(world, "closer", self._close_last)
+            if self.history.lives.is_made:
+                first = world.options.shape.regions[0]
+                await run_client(world, "brief-closer", self._close_brief, region=first)
             await self._run(world, "the last read", read_last)
         if reads:
             self.trace.add("-", "phase", "repair")
@@ -124,9 +127,10 @@ class Judging:
         with suppress(geolog.SealedError):
             async with log.open_writer(STREAM):
                 pass
-        if self.history.lives.is_made:
-            async with log.open_writer(BRIEF):
-                pass
+
+    async def _close_brief(self, _process: Process, log: geolog.Log) -> None:
+        async with log.open_writer(BRIEF):
+            pass
 
     async def _damage_twice(self, world: World) -> None:
         async def repair_once(_process: Process, log: geolog.Log) -> None:

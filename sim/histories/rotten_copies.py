@@ -18,7 +18,7 @@ from sim.laws.state.seen import Look, is_of_stream
 def rotten_copies(now: Look) -> Iterator[str]:
     """The copies of final entries of the stream that differ on disk from what was added."""
     for record in now.ledgers.values():
-        if is_of_stream(record):
+        if is_of_stream(record) and "@" not in record.stream:
             yield from _rotten_in(now, record)
 
 

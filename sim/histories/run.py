@@ -29,7 +29,7 @@ from sim.world.process import Life, Process
 from sim.world.seams import CLUSTER
 from sim.world.trace import Trace
 from sim.world.truth import Truth
-from sim.world.waiting import clients, proxies, relays, run_client, wait_end
+from sim.world.waiting import clients, movers, proxies, relays, run_client, wait_end
 from sim.world.wiped_target import WipedTarget
 from sim.world.world import World, open_world
 
@@ -167,7 +167,8 @@ class _Run:
                 truth.trim_of,
                 truth.evicted_of,
                 chance(self.seed, "repeats"),
-                relay_to=self.options.relay_to,
+                lambda: truth.home,
+                relay_regions=self.options.relay_regions,
                 is_proxied=self.options.shape.proxies_count > 0,
             ),
             self.options,
@@ -329,8 +330,12 @@ class _Run:
             await workload.appending.append_once(process, log)
             appended.set()
 
-        world.start_client("prover", self.options.writer_region(-1), prove)
         with trio.move_on_after(grace_s):
+            await wait_end(world, movers)
+            home, _ = workload.calls.home_of()
+            is_moved = self.options.knobs.moves_rest_s_max is not None
+            region = home if home and is_moved else self.options.writer_region(-1)
+            world.start_client("prover", region, prove)
             await appended.wait()
             await wait_end(world, clients)
             await self._drain_proxies(world)

@@ -61,6 +61,7 @@ SOMETIMES = {
     "proxy-taken-early": "a proxy takes a partition from one that looks dead",
     "proxy-handed-over": "a proxy gives a partition to another one",
     "relay-succeeded": "another relay coordinates its region",
+    "home-moved": "the home of the stream moves to another region, by plan",
     "relay-replayed": "a relay sends what a target has missed",
     "relay-fetched": "a relay reads the log for a target that is behind its buffer",
     "multicast-first": "a relay has an entry from its owner before it has read it",

@@ -34,8 +34,10 @@ class Calls:
     """Where the home of a partition lets its mirror in a region go on behind a gap."""
     repeats_rng: Random
     """Decides when writers repeat acknowledged records."""
-    relay_to: tuple[str, ...] = ()
-    """The regions that mirror the stream; readers there may be behind its home."""
+    home_of: Callable[[], tuple[str | None, int]]
+    """The region where the stream is at home, if it has one by now, and the home epoch."""
+    relay_regions: tuple[str, ...] = ()
+    """The regions that have a copy of the stream; readers may be behind its home."""
     is_proxied: bool = False
     """Whether writers append through write proxies."""
     quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -58,7 +60,7 @@ class Calls:
         trim = self.trim_of(partition)
         if reason is not geolog.GapReason.EVICTED:
             return trim
-        return max(trim, *(self.evicted_of(partition, region) for region in self.relay_to))
+        return max(trim, *(self.evicted_of(partition, region) for region in self.relay_regions))
 
     def note_trims(self, append: Append) -> None:
         """Note where partitions begin, if a record that may be a repeat is answered."""

@@ -124,6 +124,8 @@ class ReaderWalk:
     is_of_all: bool
     """Whether it reads all partitions, from the earliest record to the end as of its
     beginning."""
+    home_epoch: int = 0
+    """Of the stream when it began."""
     is_of_mirror: bool = False
     """Whether it may have read a mirror, which may be behind the home and begin before it."""
     partitions: tuple[int, ...] = (0,)

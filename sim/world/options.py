@@ -91,6 +91,14 @@ class Knobs:
     """Bytes of a partition that the loss of its home may cost; None: any."""
     rpo_max_s: float | None = None
     """Seconds that it may cost; None: any."""
+    moves_rest_s_max: float | None = None
+    """Longest rest of an operator between two moves of the stream's home; None: no moves."""
+    movers_count: int = 1
+    """How many operators move it."""
+    move_s_max: float = 10.0
+    """How long a move may take before it is given up."""
+    moves_dropped_share: float = 0.0
+    """Share of the moves that their operator stops in the middle."""
     is_target_wiped: bool = False
     """Whether, once all is calm, a target of the relayed stream loses all its disks."""
     is_rpo_of_any: bool = False
@@ -142,11 +150,20 @@ class Options:
 
     @property
     def relay_to(self) -> tuple[str, ...]:
-        """The regions that mirror the stream."""
+        """The regions that mirror the stream at first."""
         return self.shape.regions[1:] if self.shape.relays_per_region else ()
 
+    @property
+    def relay_regions(self) -> tuple[str, ...]:
+        """The regions that have a copy of the stream, whichever is its home."""
+        return self.shape.regions if self.shape.relays_per_region else ()
+
     def writer_region(self, number: int) -> str:
-        """The region of a writer: direct writers of a stream with a home are there."""
+        """The region of a writer: direct writers of a stream with a home are there.
+
+        Where it moves they are in all regions, and append from the one that is the home.
+        """
         regions = self.shape.regions
-        is_at_home = self.placement.is_regional and not self.shape.proxies_count
+        is_moved = self.knobs.moves_rest_s_max is not None
+        is_at_home = self.placement.is_regional and not (self.shape.proxies_count or is_moved)
         return regions[0] if is_at_home else regions[number % len(regions)]

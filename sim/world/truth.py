@@ -22,12 +22,18 @@ class Truth:
         factory=dict, init=False
     )
     """A document and what it says, by name; it seldom changes."""
-    _life: str | None = attrs.field(default=None, init=False)
-    """The life of the stream, which is never created again."""
+    _stream: tuple[bytes, StreamRecord] | None = attrs.field(default=None, init=False)
+    """The stream's document and what it says; it is never created again."""
+
+    @property
+    def home(self) -> tuple[str | None, int]:
+        """The region where the stream is at home, if it has one by now, and the home epoch."""
+        stream = self._stream_now()
+        return (None, 0) if stream is None else (stream.home, stream.home_epoch)
 
     def trim_of(self, partition: int) -> int:
         """Where a partition begins; 0 if there is none yet."""
-        found = self._trim(partition)
+        found = self._trim(partition, region=self.home[0])
         return 0 if found is None else found.first_sequence
 
     def evicted_of(self, partition: int, region: str) -> int:
@@ -35,11 +41,11 @@ class Truth:
         found = self._trim(partition, region=region)
         return 0 if found is None else found.evicted_before
 
-    def _trim(self, partition: int, *, region: str = "") -> TrimRecord | None:
-        life = self._life_of_stream()
-        if life is None:
+    def _trim(self, partition: int, *, region: str | None) -> TrimRecord | None:
+        stream = self._stream_now()
+        if stream is None:
             return None
-        name = PartitionName(_STREAM, partition, life, region=region)
+        name = stream.log_in(region, partition)
         path = _PATHS.trim(name)
         node = self._store.tree.nodes.get(path)
         if node is None:
@@ -50,10 +56,11 @@ class Truth:
             known = self._opened[name] = node.data, record
         return known[1]
 
-    def _life_of_stream(self) -> str | None:
-        if self._life is None:
-            path = _PATHS.stream(_STREAM)
-            node = self._store.tree.nodes.get(path)
-            if node is not None:
-                self._life = open_document(node.data, StreamRecord, path=path).life
-        return self._life
+    def _stream_now(self) -> StreamRecord | None:
+        path = _PATHS.stream(_STREAM)
+        node = self._store.tree.nodes.get(path)
+        if node is None:
+            return None
+        if self._stream is None or self._stream[0] is not node.data:
+            self._stream = node.data, open_document(node.data, StreamRecord, path=path)
+        return self._stream[1]

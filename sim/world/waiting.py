@@ -2,14 +2,22 @@
 
 from collections.abc import Callable
 
+from sim.world.apps.moving import MOVER
 from sim.world.apps.operator import OPERATOR
 from sim.world.process import Process
+from sim.world.truth import Truth
 from sim.world.world import ClientMain, World
 
 
-async def run_client(world: World, host: str, main: ClientMain) -> Process:
-    """Run a process with a single task; return when it has ended."""
-    region = world.options.shape.regions[0]
+async def run_client(
+    world: World, host: str, main: ClientMain, *, region: str | None = None
+) -> Process:
+    """Run a process with a single task; return when it ends.
+
+    region: if left out, that where the stream is at home.
+    """
+    if region is None:
+        region = Truth(world.store).home[0] or world.options.shape.regions[0]
     process = world.start_client(host, region, main, is_restarted=False)
     await process.ended.wait()
     return process
@@ -30,6 +38,11 @@ def clients(world: World) -> list[str]:
 def operators(world: World) -> list[str]:
     """Operators, which may still have bytes to copy."""
     return [host for host in sorted(world.processes) if host.startswith(OPERATOR)]
+
+
+def movers(world: World) -> list[str]:
+    """Operators that move the home of the stream."""
+    return [host for host in sorted(world.processes) if host.startswith(MOVER)]
 
 
 def proxies(world: World) -> list[str]:

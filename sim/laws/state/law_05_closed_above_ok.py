@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from sim.laws.state.seen import Look, SegmentKey, is_of_stream, partition_of
+from sim.laws.state.seen import Look, SegmentKey, partition_of
 
 
 @attrs.define
@@ -20,7 +20,7 @@ class ClosedAboveOk:
             key, entry = append.segment_key, append.dlsn.entry
             self._highest[key] = max(entry, self._highest.get(key, -1))
         for ledger, record in now.ledgers.items():
-            if not is_of_stream(record):
+            if not now.is_of_home(record):
                 continue
             if record.segment and record.last_entry is not None:
                 highest = self._highest.get((partition_of(record), record.segment), -1)

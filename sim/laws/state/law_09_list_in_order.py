@@ -17,7 +17,8 @@ from sim.laws.state.seen import Look
 class ListInOrder:
     """Keeps the lists: completed segments never change, and only the front leaves."""
 
-    _before: dict[int, dict[int, SegmentRecord]] = attrs.field(factory=dict)
+    _before: dict[tuple[str | None, int], dict[int, SegmentRecord]] = attrs.field(factory=dict)
+    """By home and partition: another home has a list of its own."""
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the current lists with those seen before, and with their ledgers."""
@@ -30,15 +31,16 @@ class ListInOrder:
                 yield f"partition {partition}: {words}"
         for append in now.told:
             partition, segment = append.segment_key
-            if segment not in now.lists[partition] and not now.is_trimmed(append):
+            listed = {row.segment for row in now.lists[partition].values()}
+            if segment not in listed and not now.is_trimmed(append):
                 yield f"{append.dlsn} was acknowledged, but its segment is not in the list"
-        self._before = {partition: dict(one) for partition, one in now.lists.items()}
+        self._before = {(now.home, number): dict(one) for number, one in now.lists.items()}
 
     def _changed(
         self, now: Look, partition: int, segments: Mapping[int, SegmentRecord]
     ) -> Iterator[str]:
         trim = now.trims[partition].first_sequence
-        for segment, before in self._before.get(partition, {}).items():
+        for segment, before in self._before.get((now.home, partition), {}).items():
             found = segments.get(segment)
             if before.is_completed and found not in (None, before):
                 yield f"segment {segment} was completed as {before}, and has changed"
@@ -49,7 +51,7 @@ class ListInOrder:
 def _may_go(before: SegmentRecord, trim: int, segments: Mapping[int, SegmentRecord]) -> bool:
     """Whether it lies before the trim, and a segment remains that has or will have records."""
     first_left = min(segments, default=0)
-    if before.segment > first_left:
+    if before.row_number > first_left:
         return False
     # A segment that was not complete at the last look ends where the next one begins.
     last = before.last_sequence
@@ -58,7 +60,7 @@ def _may_go(before: SegmentRecord, trim: int, segments: Mapping[int, SegmentReco
 
 
 def _disorder(segments: Mapping[int, SegmentRecord]) -> Iterator[str]:
-    rows = sorted(segments.values(), key=lambda row: row.segment)
+    rows = sorted(segments.values(), key=lambda row: row.row_number)
     for one, other in pairwise(rows):
         if one.last_sequence is None:
             yield f"segment {one.segment} is not completed, but {other.segment} follows it"

@@ -17,7 +17,7 @@ class OwnersInOrder:
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the owners in the lists with the processes that answered."""
         for partition, segments in now.lists.items():
-            rows = sorted(segments.values(), key=lambda row: row.segment)
+            rows = sorted(segments.values(), key=lambda row: row.row_number)
             for one, other in pairwise(rows):
                 if other.owner_epoch < one.owner_epoch:
                     yield (

@@ -12,7 +12,7 @@ import attrs
 from geolog.protocol.ids import NO_ENTRY, LedgerId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.laws.state.copies import slots_with
-from sim.laws.state.seen import Look, MirrorKey, is_of_stream, mirror_of, partition_of
+from sim.laws.state.seen import Look, MirrorKey, partition_of
 from sim.laws.state.wire import EntryStored, Said
 
 Place = tuple[int, int, SegmentEntry]
@@ -36,12 +36,12 @@ class MirrorsArePrefixes:
             return
         self._records |= now.ledgers
         for record in now.ledgers.values():
-            if record.segment and is_of_stream(record):
+            if record.segment and now.is_of_home(record):
                 self._homes[partition_of(record), record.segment] = record
         for fact in now.said:
             if isinstance(fact, EntryStored | Said) and fact.body_crc is not None:
                 known = self._records.get(fact.ledger)
-                if known is not None and is_of_stream(known):
+                if known is not None and now.is_of_home(known):
                     place = _place(known, partition_of(known), fact)
                     self._at_home.setdefault(place, fact.body_crc)
         for fact in now.said:
@@ -51,7 +51,7 @@ class MirrorsArePrefixes:
 
     def _mirrored(self, now: Look, fact: EntryStored) -> Iterator[str]:
         record = self._records.get(fact.ledger)
-        mirror = None if record is None else mirror_of(record)
+        mirror = None if record is None else now.mirror_of(record)
         if record is None or mirror is None:
             return
         region, partition = mirror
@@ -101,7 +101,7 @@ def mirrors_behind(now: Look) -> list[str]:
     return [
         f"the mirror of partition {partition} in {region} lacks entry {due[1]} of segment"
         f" {due[0]}"
-        for region in now.world.options.relay_to
+        for region in (() if now.stream is None else now.stream.relay_to)
         for partition in now.lists
         if (due := _end_of_home(now, partition)) is not None
         and not mirror_has(now, (region, partition), *due)
@@ -117,8 +117,8 @@ def _begins_behind(now: Look, mirror: MirrorKey, segment: int) -> bool:
         and not now.mirrors.get(mirror)
         and 0 < trim.first_sequence <= trim.evicted_before
         and any(
-            number > segment and row.first_sequence <= trim.first_sequence
-            for number, row in rows.items()
+            row.segment > segment and row.first_sequence <= trim.first_sequence
+            for row in rows.values()
         )
     )
 
@@ -126,18 +126,18 @@ def _begins_behind(now: Look, mirror: MirrorKey, segment: int) -> bool:
 def _end_of_home(now: Look, partition: int) -> tuple[int, SegmentEntry] | None:
     """The last entry of closed ledgers: its segment, and its number there."""
     found = None
-    by_segment = now.ledgers_by_segment()
-    for segment in sorted(now.lists[partition]):
-        home = by_segment.get((partition, segment))
-        last = None if home is None else home.last_entry
-        if home is not None and last is not None and last >= 0:
-            found = segment, home.numbering.in_segment(last)
+    rows = now.lists[partition]
+    for number in sorted(rows):
+        ledger = now.ledgers.get(rows[number].ledger)
+        last = None if ledger is None else ledger.last_entry
+        if ledger is not None and last is not None and last >= 0:
+            found = ledger.segment, ledger.numbering.in_segment(last)
     return found
 
 
 def mirror_has(now: Look, mirror: MirrorKey, segment: int, entry: SegmentEntry) -> bool:
     """Whether an ack set of the mirror has an entry, and so all before it."""
-    for row in now.mirrors.get(mirror, {}).values():
+    for row in now.logs.get(mirror, {}).values():
         if row.segment != segment or row.first_entry > entry or row.ledger not in now.ledgers:
             continue
         record = now.ledgers[row.ledger]

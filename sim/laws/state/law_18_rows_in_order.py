@@ -21,14 +21,16 @@ class RowsInOrder:
     """Keeps the completed segments of homes, and the rows of mirrors, as they were seen."""
 
     _at_home: dict[int, dict[int, SegmentRecord]] = attrs.field(factory=dict)
-    """By partition and number; trimmed ones stay here."""
+    """By partition and segment; trimmed ones stay here."""
     _before: dict[MirrorKey, dict[int, SegmentRecord]] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the current rows with those before, and with the home's."""
-        for partition, segments in now.lists.items() if now.mirrors else ():
+        for (region, partition), rows in now.logs.items() if now.mirrors else ():
             known = self._at_home.setdefault(partition, {})
-            known |= segments
+            for row in rows.values():
+                if now.homes.get(row.home_epoch) == region:
+                    known[row.segment] = row
         for mirror, rows in now.mirrors.items():
             region, partition = mirror
             for words in (

@@ -65,12 +65,12 @@ def _beliefs(now: Look) -> Iterator[tuple[str, HomeFeeds, MirrorKey, Watermark |
 def _is_durable(now: Look, mirror: MirrorKey, durable: Watermark) -> bool:
     rows = [
         row
-        for row in now.mirrors.get(mirror, {}).values()
+        for row in now.logs.get(mirror, {}).values()
         if row.segment == durable.segment and row.first_entry <= durable.entry
     ]
     if not rows:
         # Only its front goes: a row that is gone was durable and trimmed.
-        return now.mirror_trims[mirror].first_sequence >= durable.sequence_next
+        return now.log_trims[mirror].first_sequence >= durable.sequence_next
     for row in rows:
         entry = row.numbering.in_ledger(durable.entry)
         if row.last_entry is not None and entry > row.last_entry:
@@ -87,4 +87,4 @@ def _is_durable(now: Look, mirror: MirrorKey, durable: Watermark) -> bool:
 
 def _is_begun_again(now: Look, mirror: MirrorKey) -> bool:
     """Whether the mirror has gone on behind a gap, empty at first."""
-    return now.mirror_trims[mirror].gap is not None
+    return now.log_trims[mirror].gap is not None

@@ -23,7 +23,7 @@ class GapsAreRecorded:
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Check new gaps, and new rows that do not follow the one before."""
-        for mirror, trim in now.mirror_trims.items():
+        for mirror, trim in now.log_trims.items():
             region, partition = mirror
             for words in (*self._of_gap(now, mirror, trim), *self._of_rows(now, mirror, trim)):
                 yield f"the mirror of partition {partition} in {region} {words}"
@@ -42,7 +42,7 @@ class GapsAreRecorded:
             yield f"has a gap up to {gap.end}; its home let it go on at {trim.evicted_before}"
 
     def _of_rows(self, now: Look, mirror: MirrorKey, trim: TrimRecord) -> Iterator[str]:
-        rows = now.mirrors.get(mirror, {})
+        rows = now.logs.get(mirror, {})
         for number in sorted(rows):
             row, end = rows[number], self._ends.get(mirror, 0)
             is_behind_gap = trim.gap is not None and trim.gap.end == row.first_sequence

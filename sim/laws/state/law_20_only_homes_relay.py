@@ -23,7 +23,6 @@ class OnlyHomesRelay:
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Check the relays that are there."""
-        home = now.world.options.shape.regions[0]
         for host in sorted(now.world.relays):
             for relay in now.world.relays[host].relays[-1:]:
                 ends = relay.ends
@@ -36,17 +35,8 @@ class OnlyHomesRelay:
                         f"{first.relay_id} and {relay.relay_id} both coordinate {ends.region}"
                         f" in epoch {epoch}"
                     )
-                yield from self._sent(home, relay, ends)
+                yield from _sent(now, relay, ends)
                 yield from self._heard(relay, ends)
-
-    def _sent(self, home: str, relay: Relay, ends: BridgeEnds) -> Iterator[str]:
-        for bridge in ends.served:
-            progress = bridge.progress()
-            if progress and ends.region != home:
-                yield (
-                    f"{relay.relay_id} in {ends.region} relays {progress[0].name} to"
-                    f" {bridge.target}; its home is {home}"
-                )
 
     def _heard(self, relay: Relay, ends: BridgeEnds) -> Iterator[str]:
         for region, bridge in ends.dialled.items():
@@ -58,3 +48,17 @@ class OnlyHomesRelay:
                     f" it met {highest} before"
                 )
             self._met[key] = max(highest, epoch)
+
+
+def _sent(now: Look, relay: Relay, ends: BridgeEnds) -> Iterator[str]:
+    """Links of a region that is not, and never was, the home.
+
+    An earlier home may hear late of its end. It sends nothing wrong: its log is closed.
+    """
+    for bridge in ends.served:
+        progress = bridge.progress()
+        if progress and ends.region not in now.homes.values():
+            yield (
+                f"{relay.relay_id} in {ends.region} relays {progress[0].name} to"
+                f" {bridge.target}; its home is {now.home}"
+            )

@@ -42,12 +42,15 @@ class LiveOwnerStays:
     """By process: its session, and since when it has been able to speak in it."""
     _owned: dict[int, _Owned] = attrs.field(factory=dict)
     """By partition, as of the last look."""
+    _home: str | None = None
+    """The home then: another one has owners of its own."""
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Find ledgers that were taken from the processes that write them."""
         self._connected = self._now_connected(now.world)
-        for partition, before in self._owned.items():
+        for partition, before in self._owned.items() if now.home == self._home else ():
             yield from self._judge(now, partition, before)
+        self._home = now.home
         self._owned = dict(_now_owned(now))
 
     def _judge(self, now: Look, partition: int, before: _Owned) -> Iterator[str]:

@@ -50,7 +50,7 @@ class LossIsBounded:
             return
         for append in now.told:
             assert append.sequence is not None
-            for region in now.world.options.relay_to:
+            for region in () if now.stream is None else now.stream.relay_to:
                 lacking = self._lacking.setdefault((region, append.partition), {})
                 lacking.setdefault(append.sequence, _Acknowledged(append, now_s))
         for mirror in self._lacking:
@@ -72,7 +72,7 @@ class LossIsBounded:
     def _drop(self, now: Look, mirror: MirrorKey) -> None:
         """Forget what the mirror has, or need not have: a mirror is a prefix."""
         lacking = self._lacking[mirror]
-        trim = now.mirror_trims.get(mirror)
+        trim = now.log_trims.get(mirror)
         begin = 0 if trim is None else trim.first_sequence
         for sequence in sorted(lacking):
             append = lacking[sequence].append

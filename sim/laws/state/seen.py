@@ -1,6 +1,6 @@
 """A look at the world: ledgers and lists in metadata, nodes that are up, new answers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import attrs
@@ -69,6 +69,10 @@ class Look:
     """Where each mirror begins."""
     mirror_owners: dict[MirrorKey, OwnerRecord]
     """The owner of each mirror."""
+    homes: Mapping[int, str]
+    """The home of the main stream by home epoch, as far as looks have seen them."""
+    sources: Mapping[LedgerId, "LedgerOrigin"] | None
+    """Of each ledger that looks have seen in a list; None if nothing is mirrored."""
     stores: dict[InstanceId, tuple[Store, ...]]
     """The data directories of all nodes that answer, including paused ones."""
     cursor: CursorLook | None
@@ -78,13 +82,47 @@ class Look:
     said: Sequence[Fact]
     """Requests to nodes and their answers since then."""
 
+    @property
+    def home(self) -> str | None:
+        """The region where the main stream is at home, if it has a home."""
+        return None if self.stream is None else self.stream.home
+
+    @property
+    def logs(self) -> dict[MirrorKey, dict[int, SegmentRecord]]:
+        """The rows of the logs in all regions; empty if the main stream has no home."""
+        if self.home is None:
+            return {}
+        return {(self.home, number): rows for number, rows in self.lists.items()} | self.mirrors
+
+    @property
+    def log_trims(self) -> dict[MirrorKey, TrimRecord]:
+        """Where these logs begin."""
+        if self.home is None:
+            return {}
+        at_home = {(self.home, number): trim for number, trim in self.trims.items()}
+        return at_home | self.mirror_trims
+
     def ledgers_by_segment(self) -> dict[SegmentKey, LedgerRecord]:
-        """The ledgers that belong to a segment, by partition and segment."""
+        """The ledgers in which a home wrote its segments, by partition and segment."""
         return {
             (partition_of(record), record.segment): record
             for record in self.ledgers.values()
-            if record.segment and is_of_stream(record)
+            if record.segment and self.is_of_home(record)
         }
+
+    def is_of_home(self, record: LedgerRecord) -> bool:
+        """Whether a home of the main stream wrote this ledger itself."""
+        if not is_of_stream(record):
+            return False
+        if self.sources is None:
+            return True
+        source = self.sources.get(record.ledger)
+        return source is not None and not source.is_copy
+
+    def mirror_of(self, record: LedgerRecord) -> MirrorKey | None:
+        """The mirror of the main stream that a ledger is a copy for, if it is one."""
+        source = None if self.sources is None else self.sources.get(record.ledger)
+        return source.log if source is not None and source.is_copy else None
 
     def is_trimmed(self, append: Append) -> bool:
         """Whether an acknowledged append lies before the beginning of its partition."""
@@ -93,24 +131,27 @@ class Look:
         return trim is not None and append.sequence < trim.first_sequence
 
 
+@attrs.frozen
+class LedgerOrigin:
+    """Whose entries a ledger of the main stream holds."""
+
+    log: MirrorKey
+    is_copy: bool
+    """Whether it holds what was appended at a home in another region."""
+
+
 def is_of_stream(record: LedgerRecord) -> bool:
-    """Whether a ledger belongs to the main stream at home.
+    """Whether a ledger belongs to the main stream, in any region.
 
-    Not to a mirror of it, nor to the stream that comes and goes.
+    Not to the stream that comes and goes.
     """
-    return record.stream.startswith(f"{STREAM}#") and "@" not in record.stream
-
-
-def mirror_of(record: LedgerRecord) -> MirrorKey | None:
-    """The mirror that a ledger was created for, if it is of a mirror of the main stream."""
-    name, _, region = record.stream.partition("@")
-    stream, _, partition = name.rpartition("#")
-    return (region, int(partition)) if region and stream == STREAM else None
+    return record.stream.startswith(f"{STREAM}#")
 
 
 def partition_of(record: LedgerRecord) -> int:
     """The partition that a ledger was created for."""
-    return int(record.stream.rpartition("#")[2])
+    name, _, _region = record.stream.partition("@")
+    return int(name.rpartition("#")[2])
 
 
 class StateLaw(Protocol):
@@ -139,6 +180,8 @@ class Looking:
     world: World
     _history: History
     _told_count: int = attrs.field(default=0, init=False)
+    _homes: dict[int, str] = attrs.field(factory=dict, init=False)
+    _sources: dict[LedgerId, LedgerOrigin] = attrs.field(factory=dict, init=False)
     _opened: dict[str, tuple[bytes, object]] = attrs.field(factory=dict, init=False)
     """By path: a document and its parsed value; most have not changed since."""
 
@@ -147,12 +190,13 @@ class Looking:
         told = self._history.acknowledged_in_order[self._told_count :]
         self._told_count += len(told)
         ledgers = self._records(_LEDGERS, LedgerRecord)
-        partitions = self._partitions()
-        mirrors = {(one.region, one.number): one for one in self._mirrors(partitions)}
-        return Look(
+        stream = self._stream()
+        partitions = [] if stream is None else self._partitions(stream)
+        mirrors = {} if stream is None else self._mirrors(stream, partitions)
+        now = Look(
             self.world,
             self._history,
-            self._stream(),
+            stream,
             {record.ledger: record for record in ledgers},
             {name.number: self._list_of(name) for name in partitions},
             {name.number: self._trim_of(name) for name in partitions},
@@ -160,34 +204,50 @@ class Looking:
             {key: self._list_of(one) for key, one in mirrors.items()},
             {key: self._trim_of(one) for key, one in mirrors.items()},
             {key: self._owner_of(one) for key, one in mirrors.items()},
+            self._homes,
+            self._sources if self.world.options.relay_to else None,
             self._stores(),
             self._cursor(),
             told,
             said,
         )
+        self._note_sources(now)
+        return now
+
+    def _note_sources(self, now: Look) -> None:
+        """Note who wrote the ledgers in the lists: a home, or a mirror."""
+        if now.home is None or now.sources is None:
+            return
+        assert now.stream is not None
+        self._homes[now.stream.home_epoch] = now.home
+        for log, rows in now.logs.items():
+            for row in rows.values():
+                if row.ledger not in self._sources:
+                    is_copy = self._homes.get(row.home_epoch) != log[0]
+                    self._sources[row.ledger] = LedgerOrigin(log, is_copy)
 
     def _stream(self) -> StreamRecord | None:
         nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)
         return self._open(path, nodes[path].data, StreamRecord) if path in nodes else None
 
-    def _partitions(self) -> list[PartitionName]:
-        """The partitions that the stream has by now."""
-        nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)
-        if path not in nodes:
-            return []
-        life = self._open(path, nodes[path].data, StreamRecord).life
-        found = [PartitionName(_STREAM, 0, life)]
+    def _partitions(self, stream: StreamRecord) -> list[PartitionName]:
+        """The logs of the partitions that the stream has by now, at home."""
+        nodes = self.world.store.tree.nodes
+        found = [stream.log_in(stream.home, 0)]
         while _PATHS.trim(found[-1]) in nodes:
-            found.append(PartitionName(_STREAM, len(found), life))
+            found.append(stream.log_in(stream.home, len(found)))
         return found[:-1]
 
-    def _mirrors(self, partitions: list[PartitionName]) -> list[PartitionName]:
-        found = [
-            attrs.evolve(one, region=region)
+    def _mirrors(
+        self, stream: StreamRecord, partitions: list[PartitionName]
+    ) -> dict[MirrorKey, PartitionName]:
+        found = {
+            (region, one.number): stream.log_in(region, one.number)
             for one in partitions
-            for region in self.world.options.relay_to
-        ]
-        return [one for one in found if _PATHS.trim(one) in self.world.store.tree.nodes]
+            for region in stream.relay_to
+        }
+        nodes = self.world.store.tree.nodes
+        return {key: one for key, one in found.items() if _PATHS.trim(one) in nodes}
 
     def _cursor(self) -> CursorLook | None:
         nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)

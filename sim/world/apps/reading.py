@@ -63,6 +63,7 @@ class Reading:
     ) -> ReaderWalk:
         at = self.calls.begin(process, "read")
         certain, possible = self.calls.history.partitions
+        home, home_epoch = self.calls.home_of()
         return self.calls.history.on_read(
             ReaderWalk(
                 reader=process.key,
@@ -70,7 +71,8 @@ class Reading:
                 is_of_all=is_of_all,
                 partitions=tuple(range(certain)) if of is None else (of,),
                 start=start,
-                is_of_mirror=process.region in self.calls.relay_to,
+                home_epoch=home_epoch,
+                is_of_mirror=bool(self.calls.relay_regions) and process.region != home,
                 trims={one: self.calls.trim_of(one) for one in range(possible)},
             )
         )
@@ -83,6 +85,7 @@ class Reading:
             begun_at=self.calls.trace.events_count,
             is_of_all=True,
             partitions=tuple(range(certain)),
+            home_epoch=self.calls.home_of()[1],
             trims={one: self.calls.trim_of(one) for one in range(possible)},
         )
 
@@ -153,6 +156,7 @@ class Reading:
     def _on_item(self, read: ReaderWalk, item: geolog.Record | geolog.Gap) -> None:
         trim = self.calls.trim_of(item.partition)
         read.trims_first.setdefault(item.partition, trim)
+        self._note_home(read)
         if isinstance(item, geolog.Gap):
             is_overtaken = any(one.partition == item.partition for one in read.items)
             self.calls.history.happened.add("overtaken" if is_overtaken else "gap-at-start")
@@ -169,7 +173,12 @@ class Reading:
                 self.calls.history.happened.add("mirror-read")
             self.calls.history.on_shown(read, found(item))
 
+    def _note_home(self, read: ReaderWalk) -> None:
+        """A read that goes on over a move may be of what is a mirror by now."""
+        read.is_of_mirror = read.is_of_mirror or self.calls.home_of()[1] != read.home_epoch
+
     def _on_end(self, read: ReaderWalk) -> None:
+        self._note_home(read)
         read.trims_ended = {one: self.calls.trim_of(one) for one in read.trims}
         read.has_reached_end = True
 

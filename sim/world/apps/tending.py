@@ -143,7 +143,7 @@ class Tending:
         before = rng.choice(ways)
         # The home keeps what a mirror may lack, so its truncations may fall short.
         is_exact = isinstance(before, geolog.AtSequence | geolog.AtDlsn) and not (
-            self.calls.relay_to
+            self.calls.relay_regions
         )
         return before, Truncation(
             partition=partition,

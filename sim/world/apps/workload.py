@@ -6,6 +6,7 @@ import attrs
 
 from sim.world.apps.appending import Appending
 from sim.world.apps.cursor_reading import CursorReading
+from sim.world.apps.moving import MOVER, Moving
 from sim.world.apps.operator import OPERATOR
 from sim.world.apps.placing import Placing
 from sim.world.apps.reading import Reading
@@ -77,6 +78,11 @@ class Workload:
             world.start_client(f"cursor-{number + 1}", region, by_cursor)
         for host, main in self._tenders():
             world.start_client(host, shape.regions[0], main)
+        if self.calls.knobs.moves_rest_s_max is not None:
+            moving = Moving(self.calls, world.rng("moves"))
+            for number in range(self.calls.knobs.movers_count):
+                region = shape.regions[-1 - number % len(shape.regions)]
+                world.start_client(f"{MOVER}{number + 1}", region, moving.move_for_ever)
 
     def _owning(self, world: World) -> Owning:
         parts = self.calls, self.places, world.network.transport, world.rng("owners")

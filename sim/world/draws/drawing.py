@@ -13,6 +13,7 @@ from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
 from sim.world.draws.cursor_draws import draw_cursors
 from sim.world.draws.disk_draws import CREATED, UNREADABLE, draw_damage, draw_disks
 from sim.world.draws.hand_over_draws import HAND_OVER, draw_hand_overs
+from sim.world.draws.move_draws import AMBUSH_MOVE
 from sim.world.draws.owner_draws import LOST_EARLY, draw_owners
 from sim.world.draws.proxy_draws import DRAIN, draw_proxies
 from sim.world.draws.relay_draws import STRUCK_WITH_RELAYS, draw_relays
@@ -54,7 +55,9 @@ _REPEATING_SHARE = 0.5
 _REPEATS_SHARE = 0.3
 
 _ONLY_IN_SPECIAL_WORLDS = (
-    frozenset({CREATED, DRAIN, LOST_EARLY, FAR, STORE_CLOCK, UNREADABLE, HAND_OVER})
+    frozenset(
+        {AMBUSH_MOVE, CREATED, DRAIN, LOST_EARLY, FAR, STORE_CLOCK, UNREADABLE, HAND_OVER}
+    )
     | STRUCK_WITH_RELAYS
     | STRUCK_WITH_SESSIONS
 )

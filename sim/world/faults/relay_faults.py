@@ -33,7 +33,7 @@ def relays_gone(world: World, rng: Random) -> Iterator[str | None]:
 @contextmanager
 def lost_leave(world: World, rng: Random) -> Iterator[str | None]:
     """A coordinator leaves in good order, but another region does not hear of it."""
-    those = [host for host in _coordinators(world) if not world.relays[host].to_leave.is_set()]
+    those = [host for host in coordinators(world) if not world.relays[host].to_leave.is_set()]
     if not those:
         yield None
         return
@@ -111,7 +111,7 @@ async def ambush_replay(
         return
     await trio.sleep(rng.random() * _REPLAY_S_MAX)
     successor = process.rpartition(".")[0]
-    elsewhere = [host for host in _coordinators(world) if host != successor]
+    elsewhere = [host for host in coordinators(world) if host != successor]
     is_it = rng.random() < _SUCCESSOR_CHANCE or not elsewhere
     struck = successor if is_it else rng.choice(elsewhere)
     with down(world, struck if struck in world.processes else None, power_loss=False) as gone:
@@ -125,7 +125,7 @@ async def _flap(world: World, rng: Random, one: str, other: str) -> None:
         await trio.sleep(rng.random() * _FLAP_S_MAX)
 
 
-def _coordinators(world: World) -> list[str]:
+def coordinators(world: World) -> list[str]:
     """Relays with a live process that coordinate their region."""
     return [
         host
