@@ -39,7 +39,12 @@ class ProxyConfig:
     """Maximum number of connections; further ones get code 429, and when to come back."""
 
     http_connections_max: int = 1_000
-    """Maximum number of HTTP connections; further ones wait to be accepted."""
+    """Maximum number of HTTP connections; further ones get 429, and when to come back."""
+
+    client_share: float = 0.5
+    """Largest part of the connections, and of the bytes of unanswered appends, that clients at
+    one address may have; beyond it they get code 429. If all come through a load balancer, set
+    it to 1: then there is no such limit."""
 
     http_body_time_s: float = 60.0
     """Maximum time for the body of an HTTP request to arrive."""
@@ -96,6 +101,10 @@ class ProxyConfig:
         ):
             if getattr(self, name) <= 0:
                 raise InvalidConfigError(f"{name} is {getattr(self, name)}; it must be > 0")
+        if not 0 < self.client_share <= 1:
+            raise InvalidConfigError(
+                f"client_share is {self.client_share}; it must be > 0 and <= 1"
+            )
         parse_origins(self.allow_origin)
         if self.linger_s < 0:
             raise InvalidConfigError(f"linger_s is {self.linger_s}; it must be >= 0")

@@ -7,6 +7,7 @@ A session that meets a bug ends alone: the client is told 500, the log has the t
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import assert_never
 
 import trio
@@ -31,18 +32,19 @@ from geolog.wire.session.paths import (
 from regions.proxy.append_session import AppendSession
 from regions.proxy.append_targets import open_target
 from regions.proxy.batch_session import BatchSession
+from regions.proxy.client_connections import ClientConnections, client_of
 from regions.proxy.farewells import BUG
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.read_session import ReadSession
 from regions.proxy.session_host import SessionHost, failure_of, location_of, send_answer
-from topology.errors import GeologError, InvalidArgumentError, OverCapacityError, first_of
+from topology.errors import GeologError, InvalidArgumentError, first_of
 
 _log = logging.getLogger(__name__)
 
 _SUBPROTOCOLS = (*FRAME_CODECS, SUBPROTOCOL_BATCHES)
 _REFUSAL = f"no known subprotocol was offered; this endpoint has {', '.join(_SUBPROTOCOLS)}\n"
 
-_TURNED_AWAY_MAX = 64
+TURNED_AWAY_MAX = 64
 """Connections over the limit that are being told so; more wait to be accepted."""
 
 
@@ -60,7 +62,8 @@ class Endpoint:
         self._messages = messages
         self._host = host
         self._nursery = nursery
-        self._room = trio.CapacityLimiter(host.config.connections_max + _TURNED_AWAY_MAX)
+        self._room = trio.CapacityLimiter(host.config.connections_max + TURNED_AWAY_MAX)
+        self._clients = ClientConnections(host.config.connections_max, host.config.client_share)
         self._sessions_count = 0
         self._bugs_count = 0
         self._idle = trio.Event()
@@ -96,11 +99,13 @@ class Endpoint:
 
     async def _serve(self, stream: ByteStream, token: object) -> None:
         self._sessions_count += 1
+        client = client_of(stream.peer)
+        refusal = self._clients.take(client)
         try:
             await self._messages.serve(
                 stream,
                 _choose,
-                self._handle,
+                partial(self._handle, refusal),
                 refusal=_REFUSAL,
                 message_bytes_max=self._host.config.frame_bytes_max,
             )
@@ -108,17 +113,23 @@ class Endpoint:
             self._note_bug(stream, errors)
         finally:
             stream.close()
+            if refusal is None:
+                self._clients.give_back(client)
             self._room.release_on_behalf_of(token)
             self._sessions_count -= 1
             self._idle.set()
 
-    async def _handle(self, socket: MessageSocket, target: str) -> None:
-        """Serve one session; tell the client of the error that ends it, and close.
+    async def _handle(
+        self, refusal: GeologError | None, socket: MessageSocket, target: str
+    ) -> None:
+        """Serve one session unless it is refused; tell the client what ended it, and close.
 
         Several tasks of a session may meet the end of its connection, or different errors.
         """
         farewell: ErrorAnswer | None = None
         try:
+            if refusal is not None:
+                raise refusal
             await self._run_session(socket, target)
         except* SocketClosedError:
             pass  # The client has left.
@@ -151,10 +162,6 @@ class Endpoint:
     async def _run_session(self, socket: MessageSocket, target: str) -> None:
         self._host.origins.check(socket.origin)
         path = parse_path(target)
-        if self._sessions_count > self._host.config.connections_max:
-            raise OverCapacityError(
-                f"this proxy has {self._host.config.connections_max} connections already"
-            )
         is_batches = socket.subprotocol == SUBPROTOCOL_BATCHES
         if is_batches != isinstance(path, SessionPath):
             raise InvalidArgumentError(

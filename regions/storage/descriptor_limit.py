@@ -1,17 +1,12 @@
-"""The process's descriptor limit, and how much of a storage node fits into it."""
+"""How much of a storage node fits into the process's descriptor limit."""
 
 import logging
-import resource
-from contextlib import suppress
 
 import attrs
 
 from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
-
-_LIMITS_TRIED = (1 << 20, 10_240)
-"""Used where the hard limit is infinite and the kernel refuses infinity: macOS."""
 
 _OTHERS_COUNT = 32
 """Standard streams, metadata, the event loop, the listener, and some spare."""
@@ -33,19 +28,6 @@ class DescriptorPlan:
     limit: int
     connections_max: int
     journal_files_open_max: int
-
-
-def raise_descriptor_limit() -> int:
-    """Raise the process's own limit as far as allowed, never lower it; return the new limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (hard, *_LIMITS_TRIED):
-        is_more = wanted > soft or wanted == resource.RLIM_INFINITY
-        if soft != resource.RLIM_INFINITY and is_more:
-            with suppress(ValueError, OSError):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-                break
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _LIMITS_TRIED[0] if soft == resource.RLIM_INFINITY else soft
 
 
 def plan_descriptors(

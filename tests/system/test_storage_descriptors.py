@@ -309,7 +309,7 @@ def test_a_process_raises_its_own_limit_as_far_as_allowed(soft: int, hard: int) 
         hard = min(hard, most)
     soft = min(soft, hard)
     code = (
-        "from regions.storage.descriptor_limit import raise_descriptor_limit as up;"
+        "from geolog.transport.descriptor_limit import raise_descriptor_limit as up;"
         " print(up(), up())"
     )
 

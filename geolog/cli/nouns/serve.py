@@ -193,10 +193,11 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
     file instead; docs/SETTINGS.md describes them in full.
     """
     from geolog.metadata.zookeeper import open_zookeeper
+    from geolog.transport.descriptor_limit import raise_descriptor_limit
     from geolog.transport.gateway import gateway_of, transport_through
     from regions.storage.config import StorageConfig
     from regions.storage.data_directories import open_data_directories, why_late
-    from regions.storage.descriptor_limit import plan_descriptors, raise_descriptor_limit
+    from regions.storage.descriptor_limit import plan_descriptors
     from regions.storage.file_disk import FileDisk
     from regions.storage.node import open_storage_node
 
@@ -273,8 +274,10 @@ def proxy() -> None:
     docs/SETTINGS.md describes them in full.
     """
     from geolog.metadata.zookeeper import open_zookeeper
+    from geolog.transport.descriptor_limit import raise_descriptor_limit
     from geolog.transport.gateway import gateway_of, transport_through
     from regions.proxy.config import ProxyConfig
+    from regions.proxy.descriptor_plan import plan_sockets
     from regions.proxy.proxy import open_write_proxy
 
     invocation = this_invocation()
@@ -286,6 +289,12 @@ def proxy() -> None:
         raise click.UsageError("--listen is required (or serve.proxy.listen in the settings)")
     zookeeper_servers = named_zookeeper(invocation)
     config = configured(ProxyConfig, decided, region=region)
+    open_files = plan_sockets(raise_descriptor_limit(), config)
+    config = attrs.evolve(
+        config,
+        connections_max=open_files.connections_max,
+        http_connections_max=open_files.http_connections_max or config.http_connections_max,
+    )
     gateway = gateway_of(invocation.config.gateway, region)
 
     async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
@@ -313,7 +322,7 @@ def proxy() -> None:
             if opened.http_address is not None:
                 _warn_if_open_to_all(opened.http_address)
                 facts["http"] = str(opened.http_address)
-            tell_ready(facts)
+            tell_ready(facts | {"open_files": attrs.asdict(open_files)})
             await trio.sleep_forever()
 
     _run(Service("proxy", serve))

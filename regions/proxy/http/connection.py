@@ -45,8 +45,9 @@ _QUEUED_PIECES_MAX = 4
 class HttpConnection:
     """Serves the requests of one connection. `run` ends with it."""
 
-    def __init__(self, stream: ByteStream, application: ASGIWrapper) -> None:
+    def __init__(self, stream: ByteStream, client: str, application: ASGIWrapper) -> None:
         self._stream = stream
+        self._client = client
         self._application = application
         self._config = _config()
         self._scope = trio.CancelScope()
@@ -75,7 +76,7 @@ class HttpConnection:
             tasks,
             ConnectionState({}),
             ssl=False,
-            client=None,
+            client=(self._client, 0),
             server=None,
             send=self._perform,
         )

@@ -40,6 +40,7 @@ class HttpPort:
             self._exchanges,
             nursery,
             connections_max=proxy.host.config.http_connections_max,
+            client_share=proxy.host.config.client_share,
         )
         page.show(ProxyMetrics(proxy, self._exchanges, self._server, bodies))
 

@@ -9,9 +9,14 @@ from hypercorn.typing import ASGIFramework
 from starlette.types import ASGIApp
 
 from geolog.transport.seam import Address, ByteStream, Listener
+from regions.proxy.client_connections import ClientConnections, client_of
 from regions.proxy.http.connection import HttpConnection
+from regions.proxy.http.turned_away import turn_away
 
 _log = logging.getLogger(__name__)
+
+TURNED_AWAY_MAX = 64
+"""Connections over the limit that are being told so; more wait to be accepted."""
 
 
 class HttpServer:
@@ -24,12 +29,14 @@ class HttpServer:
         nursery: trio.Nursery,
         *,
         connections_max: int,
+        client_share: float = 1.0,
     ) -> None:
         self._listener = listener
         # starlette and hypercorn describe the same protocol in types of their own.
         self._application = ASGIWrapper(cast("ASGIFramework", application))
         self._nursery = nursery
-        self._room = trio.CapacityLimiter(connections_max)
+        self._room = trio.CapacityLimiter(connections_max + TURNED_AWAY_MAX)
+        self._clients = ClientConnections(connections_max, client_share)
         self._connections_count = 0
         self._failures_count = 0
 
@@ -52,7 +59,7 @@ class HttpServer:
         return self._failures_count
 
     async def run(self) -> None:
-        """Take connections; never returns."""
+        """Take connections; never returns. Those over a limit are told to come back later."""
         while True:
             token = object()
             await self._room.acquire_on_behalf_of(token)
@@ -61,11 +68,18 @@ class HttpServer:
 
     async def _serve(self, stream: ByteStream, token: object) -> None:
         self._connections_count += 1
+        client = client_of(stream.peer)
+        refusal = self._clients.take(client)
         try:
-            await HttpConnection(stream, self._application).run()
+            if refusal is None:
+                await HttpConnection(stream, client, self._application).run()
+            else:
+                await turn_away(stream, refusal)
         except* Exception as errors:  # noqa: BLE001 - one connection must not end the others.
             self._failures_count += 1
             _log.error("%s: the connection met a bug", stream.peer, exc_info=errors)
         finally:
+            if refusal is None:
+                self._clients.give_back(client)
             self._connections_count -= 1
             self._room.release_on_behalf_of(token)

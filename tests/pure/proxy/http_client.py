@@ -114,10 +114,12 @@ class HttpClient:
 
 
 @asynccontextmanager
-async def open_http(cluster: InProcessCluster, proxy: WriteProxy) -> AsyncIterator[HttpClient]:
-    """Connect to the proxy's HTTP port."""
+async def open_http(
+    cluster: InProcessCluster, proxy: WriteProxy, *, host: str = "application"
+) -> AsyncIterator[HttpClient]:
+    """Connect to the proxy's HTTP port, from this host."""
     assert proxy.http_address is not None
-    stream = await cluster.network.transport("application").connect(proxy.http_address)
+    stream = await cluster.network.transport(host).connect(proxy.http_address)
     try:
         yield HttpClient(stream)
     finally:

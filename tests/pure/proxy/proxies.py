@@ -107,10 +107,11 @@ async def open_session(
     target: str,
     *,
     subprotocols: tuple[str, ...] = (),
+    host: str = "application",
 ) -> AsyncIterator[SessionClient]:
     """Open a session at a path of the proxy; its first frame is still to come."""
     async with open_websocket(
-        cluster.network.transport("application"),
+        cluster.network.transport(host),
         proxy.address,
         target,
         subprotocols=subprotocols,
@@ -129,6 +130,7 @@ class OpenSession(Protocol):
         target: str,
         *,
         subprotocols: tuple[str, ...] = ...,
+        host: str = ...,
     ) -> AbstractAsyncContextManager[SessionClient]:
         """Open a session."""
         ...

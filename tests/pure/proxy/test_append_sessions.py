@@ -468,6 +468,27 @@ async def test_a_client_that_takes_no_answers_does_not_stop_others_for_ever(
     assert [one["id"] for one in answers] == [0, 1, 2]
 
 
+async def test_a_client_has_only_its_share_of_the_connections(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", connections_max=3, client_share=0.5
+        ) as proxy,
+        open_session(world.cluster, proxy, APPEND, host="greedy") as first,
+        open_session(world.cluster, proxy, APPEND, host="greedy") as second,
+        open_session(world.cluster, proxy, APPEND, host="greedy") as third,
+        open_session(world.cluster, proxy, APPEND, host="modest") as other,
+    ):
+        told = [await one.receive() for one in (first, second, third, other)]
+        closed = await third.receive_all()
+
+    assert [one["type"] for one in told] == ["hello", "hello", "error", "hello"]
+    assert (told[2]["code"], closed) == (429, [])
+    assert "greedy has 2 connections" in str(told[2]["error"])
+
+
 async def test_a_full_proxy_says_when_to_come_back(
     autojump_clock: MockClock, open_session: OpenSession
 ) -> None:

@@ -196,25 +196,45 @@ async def test_a_connection_without_a_request_is_closed(autojump_clock: MockCloc
     assert waited_s == pytest.approx(IDLE_S)
 
 
-async def test_connections_beyond_the_limit_wait_for_another_to_end(
+async def test_a_connection_beyond_the_limit_is_told_when_to_come_back(
     autojump_clock: MockClock,
 ) -> None:
     async with (
         open_world() as world,
         open_proxy(world.cluster, "proxy-1", "us-east", http_connections_max=1) as proxy,
-        open_http(world.cluster, proxy) as second,
-        open_http(world.cluster, proxy) as third,
+        open_http(world.cluster, proxy) as first,
     ):
-        await third.start("GET", "/livez")
-        await third.send(h11.EndOfMessage())
-        await second.ask("GET", "/livez")
-        with trio.move_on_after(IDLE_S / 2) as waited:
-            await third.receive_head()
-        second.stream.close()
-        answered = await third.receive()
+        await first.ask("GET", "/livez")
+        async with open_http(world.cluster, proxy) as second:
+            refused = await second.ask("POST", "/livez", b"x" * 100_000)
+            ended = await second.next_event()
+        first.stream.close()
+        async with open_http(world.cluster, proxy) as third:
+            answered = await third.ask("GET", "/livez")
 
-    assert waited.cancelled_caught
+    assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+    assert (refused.document["code"], refused.document["retriable"]) == (429, True)
+    assert isinstance(ended, h11.ConnectionClosed)
     assert answered.status == 200
+
+
+async def test_one_client_cannot_keep_all_others_out(autojump_clock: MockClock) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", http_connections_max=3, client_share=0.5
+        ) as proxy,
+        open_http(world.cluster, proxy, host="greedy") as first,
+        open_http(world.cluster, proxy, host="greedy") as second,
+        open_http(world.cluster, proxy, host="greedy") as third,
+        open_http(world.cluster, proxy, host="modest") as other,
+    ):
+        statuses = [
+            (await client.ask("GET", "/livez")).status
+            for client in (first, second, third, other)
+        ]
+
+    assert statuses == [200, 200, 429, 200]
 
 
 @pytest.mark.parametrize(
