@@ -30,20 +30,26 @@ _AT_ONCE = 64
 
 
 async def list_nodes(access: ClusterAccess) -> list[NodeDescription]:
-    """All nodes that ever joined, and replaced disks whose copies are still to be moved."""
+    """All nodes that ever joined, each once, with replaced disks that still have copies."""
     live = {
         record.instance: record
         for record in await list_live_nodes(access.metadata, access.cluster)
     }
+    past: dict[str, list[ReplacedNode]] = {}
+    for gone in await _unmoved(access):
+        past.setdefault(gone.node_id, []).append(gone)
     found = []
     for record in await list_known_nodes(access.metadata, access.cluster):
         up = live.get(record.instance)
-        found.append(_description(record, "down" if up is None else up.state.value))
-    found += [_description(gone, "replaced") for gone in await _unmoved(access)]
-    return sorted(found, key=lambda one: (one.node_id, one.state == "replaced"))
+        disks = past.pop(record.node_id, [])
+        found.append(_description(record, "down" if up is None else up.state.value, disks))
+    found += [_description(disks[-1], "replaced", disks) for disks in past.values()]
+    return sorted(found, key=lambda one: one.node_id)
 
 
-def _description(node: NodeRecord | ReplacedNode, state: str) -> NodeDescription:
+def _description(
+    node: NodeRecord | ReplacedNode, state: str, past: Sequence[ReplacedNode]
+) -> NodeDescription:
     return NodeDescription(
         node_id=node.node_id,
         instance=node.instance,
@@ -52,6 +58,7 @@ def _description(node: NodeRecord | ReplacedNode, state: str) -> NodeDescription
         region=node.location.region,
         rack=node.location.rack,
         state=state,
+        past_disks=[gone.instance for gone in past],
     )
 
 

@@ -20,6 +20,8 @@ class PartitionDescription:
     """Sequence of the first record that was not trimmed."""
     completed_sequence: int
     """Sequence of the first record after all completed segments."""
+    completed_bytes: int
+    """Bytes of the batches in its completed segments, without those that were removed."""
 
 
 @attrs.frozen(kw_only=True)
@@ -120,8 +122,10 @@ class NodeDescription:
     region: str
     rack: str
     state: str
-    """writable, readonly or down; replaced, if its disk was given up and not all of its copies
-    are with other nodes yet."""
+    """writable, readonly or down; replaced, if its disk was given up, no other has its id, and
+    not all copies of the disk are with other nodes yet."""
+    past_disks: list[str] = attrs.field(factory=list)
+    """Instances of this node whose disks were given up, while copies are still to be moved."""
 
 
 @attrs.define(kw_only=True)

@@ -63,6 +63,7 @@ class StreamView:
                 last_segment=None,
                 first_sequence=0,
                 completed_sequence=0,
+                completed_bytes=0,
             )
             for number in range(record.partitions)
         ]
@@ -70,7 +71,7 @@ class StreamView:
 
     async def _describe_partition(self, name: PartitionName) -> PartitionDescription:
         owner = (await self.partitions.owners.read_latest(name)).record
-        (numbers, last_sequence), (is_alive, trim) = await both(
+        (numbers, ends), (is_alive, trim) = await both(
             partial(self._extent, name),
             partial(
                 both,
@@ -86,7 +87,8 @@ class StreamView:
             segments_count=len(numbers),
             last_segment=numbers[-1] if numbers else None,
             first_sequence=trim.first_sequence,
-            completed_sequence=0 if last_sequence is None else last_sequence + 1,
+            completed_sequence=_completed_sequence(ends),
+            completed_bytes=_completed_bytes(ends),
         )
 
     async def _describe_mirror(self, name: PartitionName, region: str) -> MirrorDescription:
@@ -106,12 +108,11 @@ class StreamView:
             evicted=None if gap is None else f"{gap.first}-{gap.end - 1}",
         )
 
-    async def _extent(self, name: PartitionName) -> tuple[list[int], int | None]:
-        """The numbers of the segments, and the last sequence of the completed ones."""
+    async def _extent(self, name: PartitionName) -> tuple[list[int], list[SegmentRecord]]:
+        """The numbers of the segments, and the records of the first and the last two."""
         numbers = await self.partitions.segments.numbers(name)
-        ends = await self.partitions.segments.at(name, numbers[-2:])
-        completed = [one.record for one in ends if one.record.last_sequence is not None]
-        return numbers, completed[-1].last_sequence if completed else None
+        asked = sorted({*numbers[:1], *numbers[-2:]})
+        return numbers, [one.record for one in await self.partitions.segments.at(name, asked)]
 
     async def segments(
         self, names: list[PartitionName], *, limit: int | None = None
@@ -166,6 +167,19 @@ class StreamView:
                 ledger, ledger.fragments[-1], self.own_policies
             ).value,
         )
+
+
+def _completed_sequence(ends: list[SegmentRecord]) -> int:
+    """Sequence of the first record after the completed segments. ends: as of `_extent`."""
+    last = [one.last_sequence for one in ends if one.last_sequence is not None]
+    return last[-1] + 1 if last else 0
+
+
+def _completed_bytes(ends: list[SegmentRecord]) -> int:
+    """Bytes of the completed segments that are kept. ends: as of `_extent`."""
+    if not ends:
+        return 0
+    return ends[-1].size_bytes_before + (ends[-1].size_bytes or 0) - ends[0].size_bytes_before
 
 
 def _description(

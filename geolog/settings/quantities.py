@@ -112,6 +112,17 @@ def short_bytes(size_bytes: float) -> str:
     return f"{_three_digits(size_bytes)}B"
 
 
+def short_rate(bytes_per_s: float) -> str:
+    """Format a rate for people, in three digits: `20MB/s`, `1.5GB/s`, `512B/s`.
+
+    Rates are decimal, as those of networks and disks are; sizes are binary.
+    """
+    for unit in ("TB", "GB", "MB", "kB"):
+        if abs(bytes_per_s) >= _BYTES_PER[unit]:
+            return f"{_three_digits(bytes_per_s / _BYTES_PER[unit])}{unit}/s"
+    return f"{_three_digits(bytes_per_s)}B/s"
+
+
 def _three_digits(number: float) -> str:
     return f"{number:.0f}" if abs(number) >= 99.95 else f"{number:.3g}"
 

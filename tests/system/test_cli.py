@@ -193,7 +193,15 @@ def test_streams_segments_and_nodes_are_listed_with_stable_keys(demo: DemoProces
     segments = demo.json("segment", "ls", stream)
     nodes = demo.json("node", "ls")
 
+    (long,) = json.loads(
+        demo.run("stream", "ls", "listed", "--sort", "size", "-o", "json").stdout
+    )
+    table = demo.run("stream", "ls", "listed", "--long")
     assert streams == [{"name": "listed/one"}]
+    assert (long["partitions"], long["survive"]) == (1, None)
+    assert long["size_bytes"] > 0
+    assert b"listed/one" in table.stdout
+    assert b"forever" in table.stdout
     assert isinstance(segments, list)
     assert [segment["first_sequence"] for segment in segments] == [0]
     assert isinstance(nodes, list)

@@ -17,7 +17,8 @@ from geolog.cli.nouns.bench_hedge import hedge
 from geolog.cli.nouns.bench_relay import relay
 from geolog.cli.nouns.bench_spark import spark
 from geolog.cli.signals import ending_at_signals
-from geolog.cli.terminal.output import show
+from geolog.cli.terminal.bench_table import bench_lines
+from geolog.cli.terminal.output import show, table_medium
 from geolog.cli.terminal.progress import Progress
 from geolog.client.proxies.proxies import Via
 from geolog.settings.quantities import format_bytes, parse_bytes, parse_seconds
@@ -190,7 +191,12 @@ def append(
         data_dir=data_dir,
         seed=seed,
     )
-    _run(_measure_append, options)
+    figures = _figures(_measure_append, options)
+    if options.invocation.config.output == "table":
+        for line in bench_lines(figures, *table_medium()):
+            print(line)
+    else:
+        _show(figures)
 
 
 @command.command(
@@ -331,9 +337,19 @@ def _check_record_size(record_bytes: int) -> None:
 
 
 def _run(measure: Callable[[Options], Awaitable[list[Figure]]], options: Options) -> None:
+    _show(_figures(measure, options))
+
+
+def _figures(
+    measure: Callable[[Options], Awaitable[list[Figure]]], options: Options
+) -> list[Figure]:
     figures = trio.run(ending_at_signals, measure, options)
     if figures is None:
         raise click.Abort
+    return figures
+
+
+def _show(figures: list[Figure]) -> None:
     output = this_invocation().config.output
     show(figures if output == "table" else {"figures": figures}, output, _COLUMNS)
 

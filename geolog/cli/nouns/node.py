@@ -47,9 +47,12 @@ def command() -> None:
 def list_() -> None:
     """List all storage nodes of the cluster, including those that are down.
 
-    -o json adds the instance id of each node's disk.
+    -o json adds the instance id of each node's disk, and those of its past disks that still
+    have copies to be moved (geolog node replace).
     """
-    show(ask(lambda log: log.list_nodes()), this_invocation().config.output, _COLUMNS)
+    nodes = ask(lambda log: log.list_nodes())
+    columns = [*_COLUMNS, "past_disks"] if any(one.past_disks for one in nodes) else _COLUMNS
+    show(nodes, this_invocation().config.output, columns)
 
 
 @command.command(epilog=examples("geolog node describe eu-west-storage-1"))

@@ -3,11 +3,13 @@
 import textwrap
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, ParamSpec
 
 import attrs
 import click
 
+from geolog.background import all_of
 from geolog.catalog.descriptions import (
     MirrorDescription,
     PartitionDescription,
@@ -18,18 +20,28 @@ from geolog.cli.arguments import confirm, partition_or_stream, stream_name
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.session import ask
 from geolog.cli.terminal.output import show
+from geolog.cli.terminal.stream_rows import (
+    SORT_KEYS,
+    SortKey,
+    sorted_streams,
+    stream_document,
+    stream_row,
+)
 from geolog.client.log import Log
 from geolog.client.placement_policies import own_policies
 from geolog.client.reading.bounds import parse_bound
 from geolog.protocol.stream_state import StreamName
 from geolog.settings.quantities import parse_bytes, parse_seconds
-from topology.errors import InvalidArgumentError
+from topology.errors import InvalidArgumentError, NoSuchStreamError
 from topology.stream_policy import terms_named
 from topology.survive import Loss
 
 P = ParamSpec("P")
 
 _EVICT_BYTES = 1 << 30
+
+_DESCRIBED_AT_ONCE = 16
+"""Streams whose metadata is read at once: each takes a few reads for each partition."""
 
 _SIZES = ("ensemble_size", "write_quorum", "ack_quorum", "min_regions")
 
@@ -404,20 +416,55 @@ def _mirror_row(mirror: MirrorDescription) -> dict[str, object]:
     "ls",
     epilog=examples(
         "geolog stream ls",
+        "geolog stream ls shop --long --sort size",
         "geolog stream ls shop -o jsonl",
     ),
 )
 @click.argument("namespace", required=False)
-def list_(namespace: str | None) -> None:
-    """List all streams, or those of NAMESPACE."""
-    names = ask(lambda log: log.list_streams(namespace))
-    output = this_invocation().config.output
+@click.option(
+    "-l",
+    "--long",
+    is_flag=True,
+    help="Show partitions, size, survival, owner and retention, too.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(SORT_KEYS),
+    help="Sort by name, or by partitions, size or creation, the most or newest first; implies"
+    " --long.",
+)
+def list_(namespace: str | None, *, long: bool, sort: SortKey | None) -> None:
+    """List all streams, or those of NAMESPACE.
+
+    The size is that of completed segments; it leaves out the open ones, and copies.
+    """
     where = "" if namespace is None else f" in {namespace!r}"
+    empty = f"no streams{where}; create one with: geolog stream create NAMESPACE/NAME"
+    output = this_invocation().config.output
+    if long or sort is not None:
+        streams = sorted_streams(ask(partial(_describe_all, namespace)), sort or "name")
+        row = stream_row if output == "table" else stream_document
+        show([row(stream) for stream in streams], output, empty=empty)
+        return
+    names = ask(lambda log: log.list_streams(namespace))
     show(
-        names if output == "table" else [{"name": name} for name in names],
-        output,
-        empty=f"no streams{where}; create one with: geolog stream create NAMESPACE/NAME",
+        names if output == "table" else [{"name": name} for name in names], output, empty=empty
     )
+
+
+async def _describe_all(namespace: str | None, log: Log) -> list[StreamDescription]:
+    """Describe all streams of a namespace, without those that are deleted meanwhile."""
+
+    async def describe_if_there(name: str) -> StreamDescription | None:
+        try:
+            return await log.describe_stream(name)
+        except NoSuchStreamError:
+            return None
+
+    names = await log.list_streams(namespace)
+    asked = [partial(describe_if_there, name) for name in names]
+    found = await all_of(asked, at_once_max=_DESCRIBED_AT_ONCE)
+    return [one for one in found if one is not None]
 
 
 @command.command(

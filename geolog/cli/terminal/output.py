@@ -15,7 +15,7 @@ import attrs
 from geolog.cli.terminal.table import Cell, Paint, Tone, document_lines, list_lines, unpainted
 from geolog.protocol.ids import DLSN, Position
 from geolog.settings.command_config import Output
-from geolog.settings.quantities import short_bytes, short_seconds
+from geolog.settings.quantities import short_bytes, short_rate, short_seconds
 
 # Same names as the options that set them.
 _LABELS = {
@@ -150,8 +150,7 @@ def _quantity(name: str, value: float) -> str:
         moment = datetime.fromtimestamp(value / 1_000_000, UTC)
         return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
     if "bytes" in words:
-        size = short_bytes(value)
-        return f"{size}/s" if words[-2:] == ["per", "s"] else size
+        return short_rate(value) if words[-2:] == ["per", "s"] else short_bytes(value)
     is_time = "s" in words and "per" not in words
     return short_seconds(value) if is_time else _text(value)
 

@@ -26,7 +26,7 @@ def test_times_sizes_and_rates_are_shown_with_units(
     assert [[name, value.strip()] for name, value in rows] == [
         ["segment size", "64MiB"],
         ["segment age", "1h"],
-        ["rate bytes", "2KiB/s"],
+        ["rate bytes", "2.05kB/s"],
         ["syncs.p50", "2ms"],
         ["created", "1970-01-01 00:00:00 UTC"],
         ["is sealed", "no"],

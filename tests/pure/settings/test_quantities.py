@@ -11,6 +11,7 @@ from geolog.settings.quantities import (
     parse_bytes_per_second,
     parse_seconds,
     short_bytes,
+    short_rate,
     short_seconds,
 )
 from topology.errors import InvalidArgumentError
@@ -100,3 +101,11 @@ def test_a_formatted_size_parses_to_the_same_size(size_bytes: int) -> None:
 @given(st.integers(0, 10**9).map(lambda milliseconds: milliseconds / 1000))
 def test_a_formatted_time_parses_to_the_same_time(seconds: float) -> None:
     assert parse_seconds(format_seconds(seconds)) == pytest.approx(seconds, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "text"),
+    [(20e6, "20MB/s"), (1.5e9, "1.5GB/s"), (2048, "2.05kB/s"), (512, "512B/s"), (0, "0B/s")],
+)
+def test_a_rate_is_short_and_decimal(bytes_per_s: float, text: str) -> None:
+    assert short_rate(bytes_per_s) == text

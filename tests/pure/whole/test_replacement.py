@@ -161,6 +161,24 @@ async def test_an_empty_disk_at_the_same_address_takes_the_place_of_a_lost_one(
         assert await read_with_each_region_down(world) == [values] * 3
 
 
+async def test_a_node_is_listed_once_with_its_past_disks_until_their_copies_are_moved(
+    autojump_clock: MockClock,
+) -> None:
+    async with a_world_of_segments() as (world, _):
+        lost = await busiest(world)
+        await lose(world, lost)
+        await mark_replaced(world.log.access.metadata, "default", lost.node_id)
+        gone = [one for one in await world.log.list_nodes() if one.node_id == lost.node_id]
+        await come_back_empty(world, lost)
+        back = [one for one in await world.log.list_nodes() if one.node_id == lost.node_id]
+        await replacer_of(world).replace(lost.node_id, is_waiting=False)
+        moved = [one for one in await world.log.list_nodes() if one.node_id == lost.node_id]
+
+        assert [(one.state, one.past_disks) for one in gone] == [("replaced", [lost.instance])]
+        assert [(one.state, one.past_disks) for one in back] == [("writable", [lost.instance])]
+        assert [(one.state, one.past_disks) for one in moved] == [("writable", [])]
+
+
 async def test_another_node_takes_the_place_of_one_that_is_gone_for_good(
     autojump_clock: MockClock,
 ) -> None:
