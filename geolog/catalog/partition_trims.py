@@ -177,7 +177,8 @@ class PartitionTrims:
         kept: a record to be left even so, for a mirror that may end with it.
 
         The last segment with records stays, and so do those behind it: they say where the
-        partition goes on. Returns how many segments were deleted.
+        partition goes on. So do all rows of a segment of which one stays: the state of its
+        writers is at its beginning. Returns how many rows were deleted.
         """
         first_sequence = (await self.read_latest(name)).first_sequence
         if kept is not None:
@@ -188,15 +189,12 @@ class PartitionTrims:
         first_sequence = Sequence(min(first_sequence, last.record.first_sequence - 1))
         dropped_count = 0
         async with aclosing(self._segments.from_first(name)) as listed:
+            whole = _WholeSegments(first_sequence)
             async for some in listed:
-                going = [
-                    one
-                    for one in some
-                    if one.last_sequence is not None and one.last_sequence < first_sequence
-                ]
+                going = [gone for one in some for gone in whole.gone_before(one)]
                 await self._drop(name, going)
                 dropped_count += len(going)
-                if len(going) < len(some):
+                if whole.is_over:
                     break
         await self._drop_empty_buckets(name, last.record.row_number)
         return dropped_count
@@ -247,3 +245,26 @@ class PartitionTrims:
         for operation in self._drops(name, segment):
             with suppress(NoNodeError):
                 await self._metadata.multi([operation])
+
+
+@attrs.define
+class _WholeSegments:
+    """Finds the rows of the segments that lie whole before a sequence."""
+
+    first_sequence: Sequence
+    is_over: bool = False
+    _waiting: list[SegmentRecord] = attrs.field(factory=list)
+    """Rows of one segment, all before the sequence; its next row may not be."""
+
+    def gone_before(self, row: SegmentRecord) -> list[SegmentRecord]:
+        """The rows that turn out to be of such segments as this one follows."""
+        if self.is_over:
+            return []
+        gone: list[SegmentRecord] = []
+        if self._waiting and row.segment != self._waiting[0].segment:
+            gone, self._waiting = self._waiting, []
+        if row.last_sequence is None or row.last_sequence >= self.first_sequence:
+            self.is_over = True
+        else:
+            self._waiting.append(row)
+        return gone

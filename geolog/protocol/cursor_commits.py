@@ -3,7 +3,9 @@
 Theory of operation. The application says how far it is done in a partition (`on_done`). The
 core keeps that position and the one that metadata has. A commit is due when the first is ahead
 of the second, a second after the partition's last commit began. A position of the application
-that is not ahead of an earlier one is ignored, so commits never go back. A `seek` is no commit:
+that is not ahead of an earlier one is ignored, so commits never go back. A position counts as
+one of the latest home that the reader has come from: records of earlier homes follow a place
+that was sought, or trimmed, since the home moved. A `seek` is no commit:
 the partition is dropped, and read again from elsewhere.
 
 Each time a partition is gained it gets a new *hold*. Reports on an earlier hold are never
@@ -77,7 +79,10 @@ class CursorCommits:
     def on_done(self, partition: int, hold: int, position: Position) -> None:
         """The application is done with everything before this position."""
         held = self._of(partition, hold)
-        if held is not None and (held.done is None or position > held.done):
+        if held is None:
+            return
+        position = position.reached_from(held.done or held.stored)
+        if held.done is None or position > held.done:
             held.done = position
 
     def on_stored(self, partition: int, stored: Position | None) -> None:

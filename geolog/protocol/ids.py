@@ -81,3 +81,13 @@ class Position:
 
     def __str__(self) -> str:
         return f"{self.sequence}@{self.home_epoch}"
+
+    def reached_from(self, known: "Position | None") -> "Position":
+        """This place, as one of the lineage that `known` is of, from which a reader came.
+
+        A record keeps the home epoch in which it was appended, so behind a place of a later
+        home there may be records of earlier ones: that place was sought, or trimmed.
+        """
+        if known is None or known.home_epoch <= self.home_epoch:
+            return self
+        return Position(known.home_epoch, self.sequence)

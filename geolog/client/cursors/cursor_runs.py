@@ -1,6 +1,6 @@
 """Reads the partitions that a reader of a cursor has, as it gains and loses them."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import attrs
@@ -20,7 +20,8 @@ from topology.errors import GeologError
 class CursorRange:
     """The range that a reader of a cursor wants of each partition."""
 
-    scan_of: Callable[[int], PartitionScan]
+    scan_of: Callable[[int, int], Awaitable[PartitionScan]]
+    """The partition with that number, as of this home epoch or a later one."""
     start: Bound
     """Where to begin without a position; partitions added later are read from the earliest."""
     start_partitions: int
@@ -115,9 +116,10 @@ class CursorRuns:
             self._send.send_nowait(error)
 
     async def _read(self, order: BeginReading, reading: _Reading) -> None:
-        scan = self._range.scan_of(order.partition)
+        home_epoch = 0 if order.position is None else order.position.home_epoch
         with reading.scope:
             try:
+                scan = await self._range.scan_of(order.partition, home_epoch)
                 await self._read_from(self._start_of(order), scan, order, reading)
             except GeologError as error:
                 await self._send.send(error)

@@ -153,8 +153,17 @@ class Cursors:
             metadata=self._metadata,
             rng=self._rng,
         )
+        latest = record
+
+        async def scan_of(number: int, home_epoch: int) -> PartitionScan:
+            """The log at home; another reader may know of a later home than this one."""
+            nonlocal latest
+            if home_epoch > latest.home_epoch:
+                latest = await self._streams.read_same_latest(latest)
+            return scan(latest, latest.log_in(latest.home, number))
+
         wanted = CursorRange(
-            scan_of=lambda number: scan(record, record.log_in(record.home, number)),
+            scan_of=scan_of,
             start=start,
             start_partitions=found.record.partitions,
             stop=stop,

@@ -13,7 +13,7 @@ from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
 from sim.world.draws.cursor_draws import draw_cursors
 from sim.world.draws.disk_draws import CREATED, UNREADABLE, draw_damage, draw_disks
 from sim.world.draws.hand_over_draws import HAND_OVER, draw_hand_overs
-from sim.world.draws.move_draws import AMBUSH_MOVE
+from sim.world.draws.move_draws import AMBUSH_MOVE, draw_moves
 from sim.world.draws.owner_draws import LOST_EARLY, draw_owners
 from sim.world.draws.proxy_draws import DRAIN, draw_proxies
 from sim.world.draws.relay_draws import STRUCK_WITH_RELAYS, draw_relays
@@ -102,7 +102,7 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     made = draw_damage(made, draws)
     for draw in (draw_twins, draw_hand_overs, draw_relays, draw_proxies, draw_cursors):
         made = draw(made, draws) if made == drawn else made
-    return made
+    return draw_moves(made, draws)
 
 
 def draw_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:

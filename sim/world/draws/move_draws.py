@@ -9,6 +9,7 @@ from sim.world.options import Options
 
 AMBUSH_MOVE = "ambush-move"
 
+_SHARE = 0.5
 _PROXIED_SHARE = 0.4
 _MATRIX_SHARE = 0.3
 _BOUNDED_SHARE = 0.15
@@ -17,13 +18,24 @@ _NAMED_SHARE = 0.6
 _PROXIED_REGIONS = 2
 
 
+def draw_moves(drawn: Options, draws: Draws) -> Options:
+    """The same world, or, if it has relays, one in which the home moves."""
+    is_relayed = drawn.shape.relays_per_region > 0
+    return moved(drawn, draws) if is_relayed and draws.happens("moves", _SHARE) else drawn
+
+
 def with_moves(drawn: Options, draws: Draws) -> Options:
     """The same, with relays, and operators who move the home from region to region.
 
     Writers are in all regions, mostly numbered; those that are not at home are refused. Faults
     wait for the steps of a move.
     """
-    return moved(with_relays(drawn, draws), draws)
+    relayed = with_relays(drawn, draws)
+    if draws.happens("matrix of moves", _MATRIX_SHARE):
+        relayed = with_matrix(relayed, draws)
+    if draws.happens("bound on loss of moves", _BOUNDED_SHARE):
+        relayed = bounded(relayed, draws)
+    return moved(relayed, draws)
 
 
 def moved(relayed: Options, draws: Draws) -> Options:
@@ -31,10 +43,6 @@ def moved(relayed: Options, draws: Draws) -> Options:
     relayed = (
         _proxied(relayed) if draws.happens("moves by proxies", _PROXIED_SHARE) else relayed
     )
-    if draws.happens("matrix of moves", _MATRIX_SHARE):
-        relayed = with_matrix(relayed, draws)
-    if draws.happens("bound on loss of moves", _BOUNDED_SHARE):
-        relayed = bounded(relayed, draws)
     has_cursor = draws.happens("cursor over moves", _CURSOR_SHARE)
     are_named = draws.happens("numbered over moves", _NAMED_SHARE)
     shape, knobs = relayed.shape, relayed.knobs

@@ -40,6 +40,20 @@ def test_the_next_commit_waits_for_a_second() -> None:
     assert commits.due(10.0 + COMMIT_S) == [0]
 
 
+def test_records_of_an_earlier_home_move_a_position_that_was_sought_in_a_later_one() -> None:
+    commits = CursorCommits()
+    hold = commits.on_gained(0, Position(3, 5))
+    commits.on_done(0, hold, Position(1, 6))
+    committed = commits.position_to_commit(0)
+    commits.on_stored(0, committed)
+    commits.on_done(0, hold, Position(1, 6))
+
+    assert committed == Position(3, 6)
+    assert commits.is_stored(0, hold)
+    commits.on_done(0, hold, Position(4, 7))
+    assert commits.position_to_commit(0) == Position(4, 7)
+
+
 def test_what_an_earlier_hold_has_done_is_ignored() -> None:
     commits = CursorCommits()
     earlier = commits.on_gained(0, at(0))

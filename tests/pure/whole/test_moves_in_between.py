@@ -1,6 +1,7 @@
 """A home moves in the middle of something else: a truncation, a seal, a look of another."""
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 import geolog
@@ -18,6 +19,8 @@ from tests.pure.whole.mirroring import (
     home_of,
     mirror_of,
     record_of,
+    relay,
+    rows_of,
 )
 
 
@@ -151,3 +154,90 @@ async def test_an_owner_that_knows_a_move_looks_again_whether_it_was_given_up(
     assert home is not None
     assert home.record.state is HomeState.SETTLED
     assert [one.version for one in checks] == [home.version]
+
+
+async def test_a_cursor_that_is_set_back_after_a_move_goes_on_through_both_homes(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        open_groups(cluster),
+        cluster.open_client(HOME) as east,
+        cluster.open_client(TARGET) as west,
+    ):
+        await create(east)
+        await append(east, 3)
+        await west.switch_over(STREAM, to=TARGET)
+        await append(west, 1)
+        async with west.open_reader(STREAM, cursor="c") as reader:
+            first = [one.sequence async for one in reader]
+        await west.seek_cursor(f"{STREAM}#0", "c", to=geolog.EARLIEST)
+        async with west.open_reader(STREAM, cursor="c") as reader:
+            taken = [await anext(reader), await anext(reader)]
+        async with west.open_reader(STREAM, cursor="c") as reader:
+            rest = [one.sequence async for one in reader]
+        described = await west.describe_cursor(STREAM, "c")
+
+    assert first == [0, 1, 2, 3]
+    assert [one.sequence for one in taken] == [0, 1]
+    assert rest == [2, 3]
+    assert described.lag_records == 0
+
+
+async def test_a_reader_from_before_a_move_takes_over_where_a_later_one_was(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        open_groups(cluster),
+        cluster.open_client(HOME) as east,
+        cluster.open_client(TARGET) as west,
+    ):
+        await create(east)
+        await append(east, 1)
+        async with east.open_reader(STREAM, cursor="c", shared=True, follow=True) as early:
+            found = [(await anext(early)).sequence]
+            await early.commit()
+            async with west.open_reader(STREAM, cursor="c", shared=True, follow=True) as late:
+                await west.switch_over(STREAM, to=TARGET)
+                await append(west, 1)
+                with trio.fail_after(60):
+                    found.append((await anext(early)).sequence)
+                    await early.commit()
+                assert late.partitions == []
+            await west.seek_cursor(STREAM, "c", to=geolog.AtSequence(1), force=True)
+            with trio.fail_after(60):
+                found.append((await anext(early)).sequence)
+
+    assert found == [0, 1, 1]
+
+
+async def test_a_mirror_that_was_trimmed_in_the_middle_of_a_segment_can_be_written_as_home(
+    autojump_clock: MockClock,
+) -> None:
+    """Its rows of that segment stay: the first of them begins with the state of writers."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as east,
+        cluster.open_client(TARGET) as west,
+    ):
+        await create(east)
+        await append(east, 2)
+        await append(east, 4)
+        await append(east, 1)
+        await relay(west, count=5)
+        await relay(west)
+        mirror, trims = await mirror_of(west), west.access.partitions.trims
+        before = [(one.segment, one.first_entry > 0) for one in await rows_of(west, mirror)]
+        await trims.move(await home_of(east), Sequence(5), now_us=1, home_epoch=1)
+        await trims.move(mirror, Sequence(5), now_us=1, is_mirror=True)
+        await trims.drop_trimmed(mirror)
+        after = [(one.segment, one.first_entry > 0) for one in await rows_of(west, mirror)]
+        async with open_groups(cluster):
+            await west.switch_over(STREAM, to=TARGET)
+        async with west.open_writer(STREAM) as writer:
+            receipt = await writer.append(b"7")
+
+    assert before == [(1, False), (2, False), (2, True), (3, False)]
+    assert after == [(2, False), (2, True), (3, False)]
+    assert receipt.sequence == 7
