@@ -14,7 +14,7 @@ from geolog.client.log import Log, LogConfig
 from geolog.client.proxies.proxies import Via
 from geolog.ledger.nodes.node_pool import PoolConfig
 from geolog.ledger.nodes.placement_config import PlacementConfig
-from geolog.metadata.reachability import reach_of
+from geolog.metadata.reachability import reach_of, whereabouts_of
 from geolog.metadata.zookeeper import parse_servers
 from geolog.settings.quantities import format_seconds
 from geolog.settings.sources import configured
@@ -99,7 +99,10 @@ async def too_slow(invocation: Invocation) -> UnavailableError:
     servers = [Address.parse(host) for host in hosts.split(",")]
     transport = transport_through(gateway_of(config.gateway, config.region))
     reach = await reach_of(servers, transport)
-    why = reach.why_away()
+    regions = config.server_regions
+    if regions is not None and len(regions) != len(servers):
+        regions = None
+    why = reach.why_away(whereabouts_of(config.region, servers, regions))
     if why is not None and not reach.idle:
         return UnavailableError(
             f"{waited}: {why}. Is ZooKeeper running there? `geolog config show --origin` shows"

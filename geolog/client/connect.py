@@ -26,7 +26,7 @@ from geolog.client.proxies.proxies import Proxies, Via
 from geolog.client.proxies.routes import ProxyRoutes
 from geolog.client.relays.relay_links import RelayLinks
 from geolog.client.relays.relay_places import RelayPlaces
-from geolog.client.standing import check_region
+from geolog.client.standing import check_region, check_region_named
 from geolog.ledger.nodes.node_pool import open_node_pool
 from geolog.ledger.repair_reporter import open_repair_reporter
 from geolog.ledger.replicas.region_prober import RegionProber
@@ -35,7 +35,7 @@ from geolog.ledger.replicas.replicas import Replicas
 from geolog.ledger.replicas.shadow_requests import ShadowRequests
 from geolog.metadata.clusters import check_cluster
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.reachability import AskReach, reach_of
+from geolog.metadata.reachability import AskReach, reach_of, whereabouts_of
 from geolog.metadata.relays import RelayGroups
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
@@ -302,6 +302,8 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
     """Open the log that the terms describe, for the length of the block."""
     rng = random.Random()
     transport = transport_through(terms.gateway)
+    if terms.gateway is not None:
+        await check_region_named(terms.gateway)
     if terms.zookeeper is None:
         async with open_proxied_log(
             terms.proxies,
@@ -313,8 +315,12 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
         ) as proxied:
             yield proxied
         return
+    regions = _checked_regions(terms.zookeeper_regions, len(terms.servers))
     async with open_zookeeper(
-        terms.zookeeper, session_timeout_s=terms.session_timeout_s, gateway=terms.gateway
+        terms.zookeeper,
+        session_timeout_s=terms.session_timeout_s,
+        gateway=terms.gateway,
+        whereabouts=whereabouts_of(terms.region, terms.servers, regions),
     ) as metadata:
         await check_cluster(metadata, terms.cluster, where=terms.zookeeper)
         async with open_log(
@@ -327,7 +333,7 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
             now_us=_now_us,
             config=terms.config,
             ask_reach=partial(reach_of, terms.servers, transport),
-            metadata_regions=_checked_regions(terms.zookeeper_regions, len(terms.servers)),
+            metadata_regions=regions,
             via=terms.via,
             proxies=terms.proxies,
             hedge=terms.hedge,

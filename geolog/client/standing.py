@@ -8,6 +8,8 @@ import attrs
 from geolog.background import all_of
 from geolog.client.log import Log
 from geolog.metadata.nodes import list_known_nodes, list_live_nodes
+from geolog.transport.gateway import Gateway, UnknownHereError, check_region_known
+from geolog.transport.seam import ConnectionFailedError
 from topology.errors import NotFoundError, public
 from topology.nearest import nearest
 
@@ -47,3 +49,16 @@ async def check_region(log: Log, region: str, *, others: Iterable[str] = ()) -> 
             f" {', '.join(names)}{hint}"
         )
     return RegionStanding(is_up=not names or region in live)
+
+
+async def check_region_named(gateway: Gateway) -> None:
+    """NoSuchRegionError if the gateway does not know the caller's region.
+
+    Without it, every connection would be refused, and the caller would wait in vain.
+    """
+    try:
+        await check_region_known(gateway)
+    except UnknownHereError as error:
+        raise NoSuchRegionError(f"gateway {gateway.address}: {error}") from error
+    except ConnectionFailedError:
+        return  # Connecting to the servers meets the same, and says which.

@@ -4,7 +4,7 @@ A ZooKeeper server without a quorum accepts connections, and closes them again. 
 gets the command `srvr`, which reports its state and which ZooKeeper allows by default.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import attrs
 import trio
@@ -20,6 +20,16 @@ _ANSWER_BYTES_MAX = 4096
 
 
 @attrs.frozen
+class Whereabouts:
+    """Where a caller is, and where the servers of its metadata store are."""
+
+    here: str
+    """The caller's region."""
+    servers: Mapping[Address, str]
+    """The region of each server."""
+
+
+@attrs.frozen
 class Reach:
     """The state of the servers of a metadata store, in their order."""
 
@@ -28,6 +38,8 @@ class Reach:
     idle: tuple[Address, ...]
     """Servers that answer but do not serve: without a majority, or still looking for it."""
     serving: tuple[Address, ...]
+    silent: tuple[Address, ...] = ()
+    """The servers that do not answer, as `unreached`."""
 
     @property
     def away(self) -> tuple[str, ...]:
@@ -41,10 +53,12 @@ class Reach:
         count = len(self.away) + len(self.serving)
         return max(0, len(self.serving) - (count // 2 + 1))
 
-    def why_away(self) -> str | None:
-        """The problem, and what to do; None if a server serves."""
+    def why_away(self, whereabouts: Whereabouts | None = None) -> str | None:
+        """The problem, and what to do; None if a server serves. whereabouts: if known."""
         if self.serving:
             return None
+        if whereabouts is not None and self._is_alone_in(whereabouts):
+            return self._why_cut_off(whereabouts)
         if not self.idle:
             return f"no ZooKeeper server can be reached: {in_short(self.unreached)}"
         count = len(self.idle) + len(self.unreached)
@@ -54,6 +68,33 @@ class Reach:
             f"ZooKeeper has no quorum: {' and '.join(map(str, self.idle))} {answer} nobody"
             f"{away}. Of its {count} servers {count // 2 + 1} must be up, and reach each other"
         )
+
+    def _is_alone_in(self, whereabouts: Whereabouts) -> bool:
+        """Whether the servers that answer are those of the caller's region, and no others."""
+        heard = {whereabouts.servers.get(server) for server in self.idle}
+        silent = {whereabouts.servers.get(server) for server in self.silent}
+        here = whereabouts.here
+        return heard == {here} and bool(silent) and not silent & {here, None}
+
+    def _why_cut_off(self, whereabouts: Whereabouts) -> str:
+        there = " and ".join(sorted({whereabouts.servers[one] for one in self.silent}))
+        own = " and ".join(map(str, self.idle))
+        count = len(self.idle) + len(self.silent)
+        return (
+            f"{whereabouts.here} is cut off from ZooKeeper's majority: of {count} servers it"
+            f" reaches only its own ({own}), and none in {there}. Regions that reach"
+            f" {count // 2 + 1} of them go on; {whereabouts.here} does when the links are back"
+            " (or those servers, if they are down)"
+        )
+
+
+def whereabouts_of(
+    here: str | None, servers: Sequence[Address], regions: Sequence[str] | None
+) -> Whereabouts | None:
+    """Whereabouts, with the region of each server in their order; None if not known."""
+    if here is None or regions is None:
+        return None
+    return Whereabouts(here, dict(zip(servers, regions, strict=True)))
 
 
 AskReach = Callable[[], Awaitable[Reach]]
@@ -78,6 +119,7 @@ async def reach_of(servers: Sequence[Address], transport: Transport) -> Reach:
     heard = [(server, answers[server]) for server in servers]
     return Reach(
         unreached=tuple(one for _, one in heard if isinstance(one, str)),
+        silent=tuple(server for server, one in heard if isinstance(one, str)),
         idle=tuple(
             server for server, one in heard if isinstance(one, bytes) and _SERVES_NOBODY in one
         ),

@@ -23,6 +23,7 @@ import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 import trio
@@ -44,7 +45,7 @@ from geolog.metadata.kazoo_words import (
     unless_refused,
 )
 from geolog.metadata.nearest_servers import nearest_first
-from geolog.metadata.reachability import in_short, reach_of
+from geolog.metadata.reachability import Whereabouts, in_short, reach_of
 from geolog.metadata.rules import check_operations, check_path, ensure_path_by_creates
 from geolog.metadata.seam import (
     Create,
@@ -120,10 +121,12 @@ async def open_zookeeper(
     connect_timeout_s: float = 10.0,
     requests_max: int = 256,
     gateway: Gateway | None = None,
+    whereabouts: Whereabouts | None = None,
 ) -> "AsyncIterator[ZooKeeperMetadata]":
     """Connect to `HOST:PORT,…[/chroot]`; a missing chroot is created.
 
-    gateway: the one to reach the servers through, if any. InvalidConfigError if `hosts` cannot
+    gateway: the one to reach the servers through, if any. whereabouts: regions of the caller
+    and the servers, for the error, if known. InvalidConfigError if `hosts` cannot
     be parsed; UnavailableError if no server answers.
     """
     config = ZooKeeperClientConfig(
@@ -135,7 +138,7 @@ async def open_zookeeper(
     hosts, chroot = parse_servers(servers)
     metadata = ZooKeeperMetadata(hosts, config, gateway)
     async with _sessions_of(metadata):
-        await _wait_connected_first(metadata, hosts, config, gateway)
+        await _wait_connected_first(metadata, hosts, config, gateway, whereabouts)
         if chroot:
             await metadata.enter(chroot)
         yield metadata
@@ -146,30 +149,36 @@ async def _wait_connected_first(
     hosts: str,
     config: ZooKeeperClientConfig,
     gateway: Gateway | None,
+    whereabouts: Whereabouts | None,
 ) -> None:
     """Wait for the first session. UnavailableError if that takes too long."""
     began_s = trio.current_time()
+    nobody = partial(_nobody_answered, hosts, gateway=gateway, whereabouts=whereabouts)
     while metadata.session_state is SessionState.LOST:
         waited_s = trio.current_time() - began_s
         if waited_s >= config.connect_timeout_s:
-            raise await _nobody_answered(hosts, config.connect_timeout_s, gateway)
+            raise await nobody(config.connect_timeout_s)
         with trio.move_on_after(min(_NOTICE_S, config.connect_timeout_s - waited_s)):
             await metadata.wait_state_change(SessionState.LOST)
             return
         if config.connect_timeout_s == math.inf:
             waited_s = trio.current_time() - began_s
-            _log.warning("%s", await _nobody_answered(hosts, waited_s, gateway))
+            _log.warning("%s", await nobody(waited_s))
 
 
 async def _nobody_answered(
-    hosts: str, waited_s: float, gateway: Gateway | None
+    hosts: str,
+    waited_s: float,
+    *,
+    gateway: Gateway | None,
+    whereabouts: Whereabouts | None,
 ) -> UnavailableError:
     """The error for no session; checks which servers can be reached, and which serve."""
     servers = [Address.parse(host) for host in hosts.split(",")]
     reach = await reach_of(servers, transport_through(gateway))
     waited = f"no ZooKeeper answered at {hosts} within {waited_s:.3g} s"
     if reach.idle and not reach.serving:
-        return UnavailableError(f"{waited}: {reach.why_away()}")
+        return UnavailableError(f"{waited}: {reach.why_away(whereabouts)}")
     why = f": {in_short(reach.unreached)}" if reach.unreached else ""
     return UnavailableError(
         f"{waited}{why}. Is one running? `geolog serve zookeeper` starts one, `geolog demo` a"

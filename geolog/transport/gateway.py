@@ -6,8 +6,11 @@ instead and sends `geolog-dial/1 REGION HOST:PORT`. The gateway answers with one
 - `open`: the server was reached; everything that follows is between the two;
 - `direct`: the gateway does not handle this server (e.g. it is in the same region): connect
   without the gateway;
-- `refused REASON`: the server cannot be reached.
+- `refused REASON`: the server cannot be reached;
+- `unknown REASON`: the gateway does not know REGION, and never connects anyone from there.
 """
+
+from typing import ClassVar
 
 import attrs
 
@@ -17,9 +20,15 @@ from topology.errors import InvalidArgumentError
 
 LINE_BYTES_MAX = 512
 
-OPEN, DIRECT, REFUSED = "open", "direct", "refused"
+OPEN, DIRECT, REFUSED, UNKNOWN = "open", "direct", "refused", "unknown"
 
 _GREETING = "geolog-dial/1"
+
+
+class UnknownHereError(ConnectionFailedError):
+    """The gateway does not know the caller's region: no later try will connect."""
+
+    retriable: ClassVar[bool] = False
 
 
 @attrs.frozen
@@ -58,9 +67,12 @@ def parse_dial_line(line: bytes) -> tuple[str, Address]:
 def is_open(line: bytes, address: Address) -> bool:
     """Whether the gateway opened the connection; if not, connect without it.
 
-    ConnectionFailedError if it refused, or answered something else.
+    UnknownHereError if it does not know the region; ConnectionFailedError if it refused, or
+    answered something else.
     """
     word, _, reason = line.decode("utf-8", "replace").strip().partition(" ")
+    if word == UNKNOWN:
+        raise UnknownHereError(f"unknown {reason}")
     if word == REFUSED:
         raise ConnectionFailedError(f"cannot connect to {address}: {reason}")
     if word not in (OPEN, DIRECT):
@@ -94,6 +106,20 @@ class GatewayTransport:
     async def listen(self, address: Address) -> Listener:
         """Listen, as without a gateway."""
         return await self.tcp.listen(address)
+
+
+async def check_region_known(gateway: Gateway) -> None:
+    """UnknownHereError if the gateway does not know the region; it answers that at once.
+
+    Any other ConnectionFailedError: the gateway cannot be reached, or is none.
+    """
+    stream = await TcpTransport().connect(gateway.address)
+    try:
+        # Its own address is behind no link, so that nothing but the region decides.
+        await stream.send([dial_line(gateway.region, gateway.address)])
+        is_open(await _line(stream), gateway.address)
+    finally:
+        stream.close()
 
 
 def transport_through(gateway: Gateway | None) -> TcpTransport | GatewayTransport:

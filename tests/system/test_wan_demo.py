@@ -54,6 +54,18 @@ def test_round_trips_are_measured_link_by_link(far_demo: DemoProcess) -> None:
     assert all(each["median_s"] >= 0.058 for each in measured)
 
 
+def test_an_unknown_region_is_refused_at_once_with_those_there_are(
+    far_demo: DemoProcess,
+) -> None:
+    for words in (["stream", "ls"], ["read", "t/any"], ["append", "t/any"]):
+        done = far_demo.run(*words, "--region", "mars", "--timeout", "5s", given=b"a\n")
+
+        assert done.returncode == 3
+        assert "unknown region 'mars' (--region); the regions are a, b, c" in (
+            done.stderr.decode()
+        )
+
+
 def test_a_killed_zookeeper_server_rejoins_the_others(
     far_demo: DemoProcess,
 ) -> None:
@@ -83,6 +95,9 @@ def test_a_region_that_is_cut_off_delays_nobody_and_comes_back(far_demo: DemoPro
 
     # The remaining servers elect a leader, which then drops the nodes that were cut off.
     wait_until(lambda: "c-storage-1" in reasons() and "a-storage-1" not in reasons())
+    alone = far_demo.run("stream", "ls", "--region", "c", "--timeout", "3s")
+    assert alone.returncode == 5
+    assert "c is cut off from ZooKeeper's majority: of 3 servers" in alone.stderr.decode()
     done = far_demo.run("append", "t/cut", "--timeout", "60s", given=b"through\n")
     assert done.returncode == 0, done.stderr.decode()
     assert not any(cut_state(far_demo.json("wan", "heal")).values())

@@ -7,14 +7,21 @@ that do not speak it, e.g. ZooKeeper's, connect to a port that leads from a regi
 
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import attrs
 import trio
 
-from geolog.transport.gateway import DIRECT, LINE_BYTES_MAX, OPEN, REFUSED, parse_dial_line
+from geolog.transport.gateway import (
+    DIRECT,
+    LINE_BYTES_MAX,
+    OPEN,
+    REFUSED,
+    UNKNOWN,
+    parse_dial_line,
+)
 from geolog.transport.seam import Address, AddressInUseError
 from sim.processes.wan.conditions import Conditions, Direction, LinkChange
 from sim.processes.wan.connection import Connection, close_socket
@@ -24,6 +31,7 @@ from sim.processes.wan.pump import Pump
 from sim.processes.wan.setup import Forward, WanSetup
 from sim.processes.wan.sockets import accept, connect, listen_on, receive, wait_gone
 from topology.errors import InvalidArgumentError
+from topology.nearest import nearest
 
 CONNECTIONS_MAX = 4096
 """Further connections wait to be accepted."""
@@ -144,10 +152,13 @@ class Emulator:
             return
         try:
             here, address = parse_dial_line(line)
-            there = self._there(here, address)
         except InvalidArgumentError as error:
             _say(near, f"{REFUSED} {error}")
             return
+        if here not in self.wan.regions:
+            _say(near, f"{UNKNOWN} {_unknown_region(here, self.wan.regions)}")
+            return
+        there = self._there(here, address)
         if there is None:
             _say(near, DIRECT)
             return
@@ -222,11 +233,6 @@ class Emulator:
 
     def _there(self, here: str, address: Address) -> str | None:
         """The region of a server, unless it is `here`."""
-        if here not in self.wan.regions:
-            raise InvalidArgumentError(
-                f"unknown region {here!r} (--region); the regions are"
-                f" {', '.join(self.wan.regions)}"
-            )
         there = self._places.get(address)
         return None if there == here else there
 
@@ -240,6 +246,12 @@ class Emulator:
     def _lanes(self, direction: Direction) -> Iterator[Lane]:
         yield from (each.there.lane for each in self._open[direction])
         yield from (each.back.lane for each in self._open[_back(direction)])
+
+
+def _unknown_region(here: str, known: Sequence[str]) -> str:
+    best = nearest(here, known)
+    hint = "" if best is None else f"; did you mean {best!r}?"
+    return f"region {here!r} (--region); the regions are {', '.join(known)}{hint}"
 
 
 @attrs.frozen

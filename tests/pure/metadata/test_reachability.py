@@ -7,7 +7,7 @@ import attrs
 import trio
 import trio.testing
 
-from geolog.metadata.reachability import Reach, in_short, reach_of
+from geolog.metadata.reachability import Reach, in_short, reach_of, whereabouts_of
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
 from sim.fakes.memory_transport import MemoryNetwork
 
@@ -109,6 +109,22 @@ async def test_servers_that_answer_and_serve_nobody_have_no_quorum(
     assert str((await reach(IDLE, IDLE)).why_away()).startswith(
         "ZooKeeper has no quorum: server:4 and server:4 answer, and serve nobody. Of its 2"
     )
+
+
+async def test_a_region_that_reaches_only_its_own_server_is_cut_off(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    servers = (IDLE, SILENT, DOWN)
+    found = await reach(*servers)
+
+    assert found.why_away(whereabouts_of("a", servers, ["a", "b", "c"])) == (
+        "a is cut off from ZooKeeper's majority: of 3 servers it reaches only its own"
+        " (server:4), and none in b and c. Regions that reach 2 of them go on; a does when the"
+        " links are back (or those servers, if they are down)"
+    )
+    for here, regions in (("b", ["a", "b", "c"]), ("a", ["a", "a", "c"]), ("a", None)):
+        why = found.why_away(whereabouts_of(here, servers, regions))
+        assert str(why).startswith("ZooKeeper has no quorum: server:4 answers")
 
 
 async def test_if_none_can_be_reached_the_first_reason_is_reported(
