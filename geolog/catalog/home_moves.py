@@ -7,7 +7,7 @@ it, cannot both succeed.
 Rules: PROTOCOL H16 and H17.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -23,12 +23,15 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
     Check,
+    Create,
     Freshness,
     Metadata,
+    NodeExistsError,
     NoNodeError,
     Operation,
     Put,
 )
+from geolog.protocol.failover_record import FailoverRecord
 from geolog.protocol.home_record import Fork, HomeRecord, HomeState
 from geolog.protocol.stream_state import PartitionName, StreamRecord, TrimRecord
 from topology.errors import (
@@ -76,10 +79,17 @@ class HomeMoves:
         self._streams = StreamCatalog(metadata, paths)
 
     async def begin(
-        self, known: StreamRecord, to: str, *, mover: str, move_id: str
+        self,
+        known: StreamRecord,
+        to: str,
+        *,
+        mover: str,
+        move_id: str,
+        is_failover: bool = False,
     ) -> MarkedMove:
         """Mark the stream as moving: from now on its home opens nothing more.
 
+        is_failover: whether its home counts as lost; then no relay claims a mirror either.
         mover: path of the ephemeral node of this process. If this fails or is cancelled, the
         mark may be there: `give_up` removes it. NoSuchStreamError, HomeMoveConflictError,
         InvalidArgumentError if it cannot move there, SealedError.
@@ -90,7 +100,7 @@ class HomeMoves:
             )
             if home.record.move_id == move_id:  # The answer was lost.
                 return MarkedMove(home, stream, version)
-            check_can_move(stream, to)
+            check_can_move(stream, to, is_failover=is_failover)
             if home.record.state is HomeState.MOVING:
                 if await self.is_mover_alive(home.record):
                     raise HomeMoveConflictError(
@@ -99,7 +109,7 @@ class HomeMoves:
                     )
                 await self._store(home, home.record.stayed(), stream, version, _stayed(stream))
                 continue
-            marked = home.record.moving(to, mover, move_id)
+            marked = home.record.moving(to, mover, move_id, is_failover=is_failover)
             moving = attrs.evolve(stream, moving_to=to)
             with suppress(OutcomeUnknownError):
                 found = await self._store(home, marked, stream, version, moving)
@@ -149,6 +159,9 @@ class HomeMoves:
         move: MarkedMove,
         forks: Sequence[Fork],
         owners: Mapping[PartitionName, VersionedOwner],
+        *,
+        record_of: Callable[[StreamRecord], FailoverRecord] | None = None,
+        is_whole: bool = True,
     ) -> StreamRecord:
         """Make the new region the home, with these forks of its partitions.
 
@@ -156,11 +169,14 @@ class HomeMoves:
         was claimed since, MirrorsReclaimedError, and nothing has changed. They are released in
         the same step: an owner to be would take them for one that appends. The new home begins
         where the old one does.
+
+        record_of: makes the record of a failover, from the settings after it; it is stored in
+        the same step. is_whole: whether the new home has all that was answered.
         HomeMoveConflictError if the move was ended before. OutcomeUnknownError if metadata
         gives no answer.
         """
         moved = move.home.record.moved(tuple(forks))
-        claimed = [
+        claimed: list[Operation] = [
             Put(
                 self._paths.owner(name),
                 seal_document(attrs.evolve(owner.record, presence="")),
@@ -170,8 +186,10 @@ class HomeMoves:
         ]
         stream, version = move.stream, move.stream_version
         while True:
-            after = stream.moved()
-            others = [*claimed, *await self._trimmed_alike(stream, owners)]
+            after = stream.moved(is_whole=is_whole)
+            noted = [] if record_of is None else await self._records(after, record_of(after))
+            alike = await self._trimmed_alike(stream, owners, forks)
+            others = [*claimed, *alike, *noted]
             found = await self._store(move.home, moved, stream, version, after, others)
             if found is not None:
                 return found.stream
@@ -195,19 +213,26 @@ class HomeMoves:
             stream, version = await self._same_stream(move.stream)
 
     async def _trimmed_alike(
-        self, stream: StreamRecord, logs: Iterable[PartitionName]
+        self, stream: StreamRecord, logs: Iterable[PartitionName], forks: Sequence[Fork]
     ) -> list[Operation]:
         """Have these logs begin where those at home do: mirrors follow a trim a little later.
 
         Without it, a truncation that was answered just before a move would not have happened.
         """
         found = await all_of(
-            [partial(self._trimmed_like, stream.partition(log.number), log) for log in logs],
+            [
+                partial(
+                    self._trimmed_like, stream.partition(log.number), log, forks[log.number]
+                )
+                for log in logs
+            ],
             at_once_max=_AT_ONCE_MAX,
         )
         return [operation for operations in found for operation in operations]
 
-    async def _trimmed_like(self, home: PartitionName, log: PartitionName) -> list[Operation]:
+    async def _trimmed_like(
+        self, home: PartitionName, log: PartitionName, fork: Fork
+    ) -> list[Operation]:
         paths = [self._paths.trim(home), self._paths.trim(log)]
         at_home, there = await both(
             *[partial(self._metadata.find, one, freshness=Freshness.LATEST) for one in paths]
@@ -217,12 +242,34 @@ class HomeMoves:
         trim = open_document(at_home.data, TrimRecord, path=paths[0])
         behind = open_document(there.data, TrimRecord, path=paths[1])
         unchanged = Check(paths[0], at_home.version)
-        if behind.first_sequence >= trim.first_sequence:
+        # A home that was lost may have dropped what its mirrors never got.
+        first = min(trim.first_sequence, fork.sequence)
+        if behind.first_sequence >= first:
             return [unchanged]
-        begun = attrs.evolve(
-            behind, first_sequence=trim.first_sequence, trimmed_us=trim.trimmed_us
-        )
+        begun = attrs.evolve(behind, first_sequence=first, trimmed_us=trim.trimmed_us)
         return [unchanged, Put(paths[1], seal_document(begun), there.version)]
+
+    async def _records(self, stream: StreamRecord, record: FailoverRecord) -> list[Operation]:
+        """The operations that store the record of a failover."""
+        parent = self._paths.failovers(stream.name, stream.life)
+        has_parent = await self._metadata.find(parent) is not None
+        path = self._paths.failover(stream.name, stream.life, record.home_epoch)
+        makes: list[Operation] = [] if has_parent else [Create(parent)]
+        return [*makes, Create(path, seal_document(record))]
+
+    async def failovers(self, stream: StreamRecord) -> list[FailoverRecord]:
+        """The failovers of a stream, the first one first."""
+        parent = self._paths.failovers(stream.name, stream.life)
+        try:
+            epochs = await self._metadata.children(parent)
+        except NoNodeError:
+            return []
+        paths = [f"{parent}/{one}" for one in sorted(epochs)]
+        return [
+            open_document(found.data, FailoverRecord, path=path)
+            for path, found in zip(paths, await find_all(self._metadata, paths), strict=True)
+            if found is not None
+        ]
 
     async def _store(
         self,
@@ -246,7 +293,7 @@ class HomeMoves:
         ]
         try:
             await self._metadata.multi(operations)
-        except (BadVersionError, NoNodeError):
+        except (BadVersionError, NodeExistsError, NoNodeError):
             return None
         return MarkedMove(
             VersionedHome(home_after, home.version + 1), stream_after, version + 1
@@ -262,14 +309,21 @@ class HomeMoves:
             )
         return found
 
+    async def settings_of(self, known: StreamRecord) -> StreamRecord:
+        """The settings of this stream now. NoSuchStreamError."""
+        return (await self._same_stream(known))[0]
+
     async def _same_stream(self, known: StreamRecord) -> tuple[StreamRecord, int]:
         found, version = await self._streams.read_versioned(known.name)
         check_life(known, found)
         return found, version
 
 
-def check_can_move(stream: StreamRecord, to: str) -> None:
-    """InvalidArgumentError, or SealedError, unless the stream can get its home there."""
+def check_can_move(stream: StreamRecord, to: str, *, is_failover: bool = False) -> None:
+    """InvalidArgumentError, or SealedError, unless the stream can get its home there.
+
+    A failover may also go to a target whose relay is paused: it has what it has.
+    """
     if stream.home is None:
         raise InvalidArgumentError(
             f"{stream.name} is a global stream: it has no home, so there is nothing to move"
@@ -282,7 +336,7 @@ def check_can_move(stream: StreamRecord, to: str) -> None:
             f" {', '.join(stream.relay_to) or 'none'}. Add one (geolog stream update"
             f" {stream.name} --relay-to …) and let it catch up"
         )
-    if to in stream.relay_paused:
+    if to in stream.relay_paused and not is_failover:
         raise InvalidArgumentError(
             f"the relay of {stream.name} to {to} is paused: resume it first (geolog relay"
             f" resume {stream.name} --target {to})"

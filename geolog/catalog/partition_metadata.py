@@ -1,6 +1,7 @@
 """The partitions of a cluster's streams in metadata: one object for each kind of record."""
 
 from geolog.catalog.home_moves import HomeMoves
+from geolog.catalog.kept_rests import KeptRests
 from geolog.catalog.metadata_session import MetadataSession
 from geolog.catalog.offers import Offers
 from geolog.catalog.partition_owners import PartitionOwners
@@ -28,4 +29,5 @@ class PartitionMetadata:
         self.trims = PartitionTrims(
             metadata, paths, ledgers, self.segments, self.homes, self.owners
         )
+        self.rests = KeptRests(metadata, paths, self.segments, ledgers, self.owners, self.homes)
         self.changes = SegmentChanges(metadata, paths, ledgers, self.owners, self.homes)

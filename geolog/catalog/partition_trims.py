@@ -3,7 +3,7 @@
 Anybody may move a trim, and anybody may drop segments from the front of a list: owners only
 append to it.
 
-Rules: PROTOCOL H1, H14 to H16 and S12.
+Rules: PROTOCOL H1, H14 to H16, H20 and S12.
 """
 
 from contextlib import aclosing, suppress
@@ -223,17 +223,40 @@ class PartitionTrims:
                 await self._drop(name, some)
 
     async def _drop(self, name: PartitionName, segments: list[SegmentRecord]) -> None:
-        """Delete segments with their ledgers, in one step."""
-        if not segments:
+        """Delete segments with their ledgers, in one step, but ledgers that others list."""
+        shared = [one for one in segments if one.shared_with]
+        alone = [one for one in segments if not one.shared_with]
+        for each in shared:
+            await self._drop_shared(name, each)
+        if not alone:
             return
         try:
             await self._metadata.multi(
-                [one for each in segments for one in self._drops(name, each)]
+                [one for each in alone for one in self._drops(name, each)]
             )
         except NoNodeError:  # Another process deletes them as well.
-            for each in segments:
+            for each in alone:
                 await self._drop_quietly(name, each)
-        await self._ledgers.drop_empty_buckets([one.ledger for one in segments])
+        await self._ledgers.drop_empty_buckets([one.ledger for one in alone])
+
+    async def _drop_shared(self, name: PartitionName, known: SegmentRecord) -> None:
+        """Delete a row; the last of the lists that share its ledger deletes that, too."""
+        row = known.row_number
+        while found := await self._segments.at(name, [row]):
+            segment = found[0].record
+            others: list[Operation] = []
+            for rest in segment.shared_with:
+                other = attrs.evolve(name, rest=rest)
+                for one in await self._segments.at(other, [row]):
+                    left = tuple(each for each in one.record.shared_with if each != name.rest)
+                    kept = seal_document(attrs.evolve(one.record, shared_with=left))
+                    others.append(Put(self._paths.segment(other, row), kept, one.version))
+            dropped = Delete(self._paths.segment(name, row), found[0].version)
+            ends = others or [self._ledgers.delete(segment.ledger)]
+            with suppress(BadVersionError, NoNodeError):  # Then another list has changed.
+                await self._metadata.multi([dropped, *ends])
+                if not others:
+                    await self._ledgers.drop_empty_buckets([segment.ledger])
 
     def _drops(self, name: PartitionName, segment: SegmentRecord) -> list[Operation]:
         return [

@@ -276,6 +276,21 @@ class StreamCatalog:
                     found.append(name)
         return found
 
+    async def kept_rests(self, record: StreamRecord) -> list[PartitionName]:
+        """What logs of the stream held beyond forks, by region, epoch and partition."""
+        found = []
+        for child in await self._children(self._paths.stream(record.name), Freshness.LATEST):
+            kind, _, rest = child.partition("-")
+            if kind != "rest" or child.rpartition("-")[2] != record.life:
+                continue
+            epoch, _, log = rest.partition("-")
+            place = log.rpartition("-")[0]
+            region, _, number = place.partition("-")[2].rpartition("-")
+            found.append(
+                PartitionName(record.name, int(number), record.life, region, int(epoch))
+            )
+        return sorted(found, key=lambda one: (one.rest, one.region, one.number))
+
     async def begin_delete(self, name: StreamName) -> StreamRecord:
         """Make the stream unusable from now on. NoSuchStreamError if it is gone.
 
@@ -320,10 +335,11 @@ class StreamCatalog:
         while True:
             for child in await self._children(path):
                 # There may be partitions that the record does not count.
-                is_log = child.startswith(("partition-", "mirror-"))
+                is_log = child.startswith(("partition-", "mirror-", "rest-"))
                 if is_log and child.rpartition("-")[2] == record.life:
                     await self._delete_tree(f"{path}/{child}")
             await self._delete_tree(self._paths.cursors(record.name, record.life))
+            await self._delete_tree(self._paths.failovers(record.name, record.life))
             await self._delete_tree(self._home_path(record))
             try:
                 await self._metadata.multi([Delete(life), Delete(path)])

@@ -11,13 +11,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 import attrs
+import trio
 
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Check, Freshness, Metadata
-from geolog.protocol.home_record import HomeRecord
+from geolog.protocol.home_record import Fork, HomeRecord
 from geolog.protocol.stream_state import PartitionName, StreamName
-from topology.errors import FencedError
+from topology.errors import FencedError, UnavailableError
 
 _KNOWN_MAX = 4096
 """Streams whose home to keep; another one costs a read of metadata."""
@@ -99,9 +100,20 @@ class StreamHomes:
         home = await self._judged(name, check_elsewhere)
         return [] if home is None else [self._check(name, home)]
 
-    async def latest_checks_of_mirror(self, name: PartitionName, region: str) -> list[Check]:
-        """As `checks_of_mirror`, by the home record as it is now."""
+    async def checks_to_claim_mirror(
+        self, name: PartitionName, region: str, *, move_id: str = ""
+    ) -> list[Check]:
+        """As `checks_of_mirror`, by the home record as it is now, to claim the mirror.
+
+        move_id: of the failover that claims it; any other claim waits until that is over.
+        UnavailableError if it has to.
+        """
         await self.has_changed(name)
+        home = await self._known_home(name)
+        if home is not None and home.record.is_failover and home.record.move_id != move_id:
+            raise UnavailableError(
+                f"{name}: the home {home.record.region} of its stream is being failed over"
+            )
         return await self.checks_of_mirror(name, region)
 
     async def _judged(
@@ -122,6 +134,22 @@ class StreamHomes:
             if home is not None:
                 check(home.record)
         return home
+
+    async def is_failing_over(self, name: PartitionName) -> bool:
+        """Whether the stream was being failed over when its home was read last."""
+        home = await self._known_home(name)
+        return home is not None and home.record.is_failover
+
+    async def forks_of(self, name: PartitionName) -> tuple[Fork, ...]:
+        """The forks of a partition, by the home record as it was read last."""
+        home = await self._known_home(name)
+        return () if home is None else home.record.forks_of(name.number)
+
+    async def watch(self, name: PartitionName, *, changed: trio.Event) -> HomeRecord | None:
+        """The home record as a nearby server has it; `changed` is set once it may differ."""
+        path = self._paths.home(name.stream, name.life)
+        stored = await self._metadata.find(path, changed=changed)
+        return None if stored is None else open_document(stored.data, HomeRecord, path=path)
 
     def _check(self, name: PartitionName, home: VersionedHome) -> Check:
         return Check(self._paths.home(name.stream, name.life), home.version)

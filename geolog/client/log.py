@@ -59,6 +59,8 @@ from geolog.client.reading.stream_reader import (
     check_within,
     open_stream_reader,
 )
+from geolog.client.relays.failover_plan import FailoverPlan
+from geolog.client.relays.failovers import Divergence, Failovers
 from geolog.client.relays.mirror_begins import (
     check_begin_of_more,
     check_begin_of_new,
@@ -85,6 +87,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, Freshness, Metadata
+from geolog.partition.home_failover import FailoverConfig, FailoverReport
 from geolog.partition.home_switch import HomeSwitch, SwitchConfig, SwitchOverReport
 from geolog.partition.mirror_resync import MirrorResync
 from geolog.partition.partition_opener import PartitionOpener
@@ -94,6 +97,7 @@ from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.partition.tail import TailFinder
 from geolog.partition.takeover import Takeover
+from geolog.protocol.failover_record import FailoverRecord
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.ledger_state import LedgerRecord
@@ -798,6 +802,93 @@ class Log:
         links = await self.links.status(record.name)
         return switch_over_plan(record, to, links, why_never=why_never)
 
+    @_public
+    async def failover(
+        self,
+        name: str,
+        *,
+        to: str | None = None,
+        timeout_s: float = 60.0,
+        progress: Callable[[str], None] | None = None,
+    ) -> FailoverReport:
+        """Make a target of the stream its home, because the home it has is lost.
+
+        to: the region; the one whose mirrors lack least if None. It first gets what mirrors
+        elsewhere, and the old home if it answers, have above its own. Records that no region
+        has are at risk: see `FailoverReport.ranges`. If the old home comes back with them, they
+        are kept aside (`list_divergences`), and the old home becomes a target. progress: called
+        with what is done now.
+
+        UnavailableError if the region's mirrors are out of reach; the stream's home is then
+        what it was. NoSuchStreamError, SealedError; InvalidArgumentError if it cannot move
+        there, HomeMoveConflictError if another process moves it.
+        """
+        record = await self._catalog.read_latest(StreamName.parse(name))
+        if record.moving_to:
+            record = await self._partitions.home_moves.give_up_abandoned(record)
+        config = FailoverConfig(timeout_s=timeout_s)
+        return await self._failovers.move(record, to, config, progress or (lambda _step: None))
+
+    @_public
+    async def plan_failover(self, name: str, *, to: str | None = None) -> FailoverPlan:
+        """What `failover` would do, and what would be at risk. NoSuchStreamError."""
+        record = await self._catalog.read_latest(StreamName.parse(name))
+        return await self._failovers.plan(record, to)
+
+    @_public
+    async def list_failovers(self, name: str) -> list[FailoverRecord]:
+        """The failovers of a stream so far, and what each may have cost. NoSuchStreamError."""
+        return await self._failovers.failovers(
+            await self._catalog.read_latest(StreamName.parse(name))
+        )
+
+    @_public
+    async def list_divergences(self, name: str) -> list[Divergence]:
+        """The records of a stream that regions keep aside, because a failover left them behind.
+
+        NoSuchStreamError.
+        """
+        return await self._failovers.divergences(
+            await self._catalog.read_latest(StreamName.parse(name))
+        )
+
+    @asynccontextmanager
+    @_public
+    async def open_divergence(self, name: str, divergence: str) -> AsyncIterator[Reader]:
+        """Read a divergence, named REGION~EPOCH#PARTITION, from its first record to its last.
+
+        NoSuchStreamError, NotFoundError.
+        """
+        record = await self._catalog.read_latest(StreamName.parse(name))
+        rest = await self._failovers.named_rest(record, divergence)
+        async with open_stream_reader(
+            [self._scan(record, rest)],
+            start=EARLIEST,
+            stop=None,
+            is_following=False,
+            config=self._config.reader,
+        ) as reader:
+            yield reader
+
+    @_public
+    async def discard_divergence(self, name: str, divergence: str) -> None:
+        """Delete a divergence, named REGION~EPOCH#PARTITION, for good.
+
+        NoSuchStreamError, NotFoundError.
+        """
+        record = await self._catalog.read_latest(StreamName.parse(name))
+        await self._failovers.discard(record, divergence)
+
+    @property
+    def _failovers(self) -> Failovers:
+        return Failovers(
+            who=self._who,
+            upkeep=self.partition_opener.upkeep,
+            links=self.links,
+            end_of=partial(self._tail.end_of, may_be_emptied=True),
+            partition=self._config.partition,
+        )
+
     def _home_switch(self, config: SwitchConfig) -> HomeSwitch:
         return HomeSwitch(
             who=self._who,
@@ -900,9 +991,8 @@ class Log:
         return PartitionScan(
             name,
             home_epoch=record.home_epoch,
-            session_epoch=record.session_epoch,
             origin=record.home if record.is_mirror(name) else None,
-            has_rows=bool(name.region or record.origin),
+            has_rows=bool(name.region or record.origin or name.rest),
             check_life=partial(self._catalog.check_same, record),
             partitions=self._partitions,
             ledgers=self._ledgers,

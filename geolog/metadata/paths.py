@@ -215,6 +215,14 @@ class ClusterPaths:
         """The record of where a `regional` stream is at home."""
         return f"{self.stream_life(name, life)}/home"
 
+    def failovers(self, name: StreamName, life: str) -> str:
+        """Parent of the records of a stream's failovers."""
+        return f"{self.stream_life(name, life)}/failovers"
+
+    def failover(self, name: StreamName, life: str, home_epoch: int) -> str:
+        """The record of the failover that began this home epoch."""
+        return f"{self.failovers(name, life)}/{home_epoch:06d}"
+
     def cursors(self, name: StreamName, life: str) -> str:
         """Parent of the cursors of one stream."""
         return f"{self.stream_life(name, life)}/cursors"
@@ -243,10 +251,11 @@ class ClusterPaths:
         """Parent of everything of one partition; a recreated stream gets another.
 
         Those of its logs in other regions than its first home are next to it, with the same
-        children.
+        children, and so are kept rests.
         """
         kind = f"mirror-{name.region}" if name.region else "partition"
-        return f"{self.stream(name.stream)}/{kind}-{name.number}-{name.life}"
+        rest = f"rest-{name.rest}-" if name.rest else ""
+        return f"{self.stream(name.stream)}/{rest}{kind}-{name.number}-{name.life}"
 
     def owner(self, name: PartitionName) -> str:
         """The record of a partition's owner."""

@@ -15,21 +15,20 @@ from typing import assert_never
 import attrs
 import trio
 
-from geolog.background import all_of, both
+from geolog.background import all_of
 from geolog.catalog.home_moves import (
     HomeMoveConflictError,
-    MarkedMove,
     MirrorsReclaimedError,
     check_can_move,
 )
-from geolog.catalog.partition_owners import VersionedOwner
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.seam import Freshness
+from geolog.partition.home_move import AGAIN_S, END_S_MAX, HomeMove
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ids import FIRST_SEQUENCE
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.switch_over import (
     AwaitMirror,
     Effect,
@@ -46,10 +45,7 @@ from geolog.protocol.switch_over import (
 from geolog.protocol.watermark import Watermark
 from topology.errors import (
     ConflictError,
-    FencedError,
     GeologError,
-    OutcomeUnknownError,
-    SealedError,
     UnavailableError,
 )
 
@@ -59,9 +55,6 @@ _AT_ONCE_MAX = 32
 """Partitions that are looked at, closed or taken over at the same time."""
 
 _LOOK_S = 0.05
-_AGAIN_S = 0.2
-_END_S_MAX = 10.0
-"""How long giving up, or giving mirrors back, may wait for metadata."""
 
 NEAR_RECORDS = 10_000
 """A mirror that is at most so many records behind its home is near: the move begins."""
@@ -109,25 +102,17 @@ class SwitchOverReport:
 
 @attrs.define(eq=False)
 class _Run:
-    stream: StreamRecord
-    to: str
+    move: HomeMove
     core: SwitchOver
-    move_id: str
     began_s: float
     steps: trio.CancelScope
     """All steps before giving up."""
-    marked: MarkedMove | None = None
-    claims: dict[int, VersionedOwner] = attrs.field(factory=dict)
     ended_s: float = 0.0
     """When the last partition was final at home."""
     flipping_s: float = 0.0
     flipped_s: float = 0.0
     records: int = 0
     failure: GeologError | None = None
-    after: StreamRecord | None = None
-
-    def mirror(self, number: int) -> PartitionName:
-        return self.stream.log_in(self.to, number)
 
 
 @attrs.frozen(kw_only=True)
@@ -160,8 +145,8 @@ class HomeSwitch:
             str(stream.name), to=to, home_epoch=stream.home_epoch, partitions=stream.partitions
         )
         patience = trio.move_on_after(self.config.timeout_s)
-        move_id = self.takeover.owners.new_claim_id()
-        run = _Run(stream, to, core, move_id, caught_up_s, patience)
+        move = HomeMove(stream=stream, to=to, who=self.who, takeover=self.takeover)
+        run = _Run(move, core, caught_up_s, patience)
         tell("closing at home")
         try:
             with patience:
@@ -169,23 +154,25 @@ class HomeSwitch:
             if patience.cancelled_caught:
                 await self._follow(run, core.on_late(self.config.timeout_s), tell)
         except BaseException:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_S_MAX):
-                await self._abandon(run)
+            if not core.has_moved:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + END_S_MAX):
+                    await move.stay()
             raise
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_S_MAX):
-                await self._give_back(run, list(run.claims))
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + END_S_MAX):
+                await move.give_back(list(move.claims))
         if run.failure is not None:
             raise run.failure
-        assert run.after is not None
-        assert run.after.home is not None
+        after = move.after
+        assert after is not None
+        assert after.home is not None
         assert stream.home is not None
         return SwitchOverReport(
             stream=str(stream.name),
             home_before=stream.home,
-            home=run.after.home,
-            home_epoch=run.after.home_epoch,
-            partitions=run.after.partitions,
+            home=after.home,
+            home_epoch=after.home_epoch,
+            partitions=after.partitions,
             records=run.records,
             caught_up_s=caught_up_s - began_s,
             closed_s=run.ended_s - run.began_s,
@@ -250,7 +237,7 @@ class HomeSwitch:
                 if lag <= NEAR_RECORDS:
                     del behind[number]
                     return
-            await trio.sleep(_AGAIN_S)
+            await trio.sleep(AGAIN_S)
 
     # The move.
 
@@ -269,34 +256,32 @@ class HomeSwitch:
     async def _perform(
         self, run: _Run, effect: Effect, tell: Callable[[str], None]
     ) -> list[Effect]:
-        core = run.core
+        core, move = run.core, run.move
         if isinstance(effect, GiveUp):
-            await self._give_up(run, effect.error)
+            run.failure = await move.gave_up(effect.error)
+            if run.failure is None:
+                run.flipped_s = trio.current_time()
             run.steps.cancel(reason="the move was given up")
             return []
         try:
             match effect:
                 case MarkMoving():
-                    moves = self.takeover.partitions.home_moves
-                    mover = self.takeover.owners.presence
-                    run.marked = await moves.begin(
-                        run.stream, run.to, mover=mover, move_id=run.move_id
-                    )
+                    await move.mark()
                     return core.on_marked()
                 case EndAtHome(number):
                     ended = await self._end_at_home(run, number)
                     run.ended_s = trio.current_time()
                     run.records += ended.sequence_next
-                    tell(f"draining to {run.to}")
+                    tell(f"draining to {move.to}")
                     return core.on_home_ended(number, ended)
                 case AwaitMirror(number, last):
-                    await self._await_mirror(run.mirror(number), last)
+                    await self._await_mirror(move, move.mirror(number), last)
                     return core.on_mirror_near(number)
                 case TakeMirror(number):
                     return core.on_mirror_ended(number, await self._take(run, number))
                 case ReturnMirror(number):
-                    await self._give_back(run, [number])
-                    await trio.sleep(_AGAIN_S)
+                    await move.give_back([move.mirror(number)])
+                    await trio.sleep(AGAIN_S)
                     return core.on_returned(number)
                 case Flip():
                     return await self._flip(run, effect)
@@ -307,51 +292,20 @@ class HomeSwitch:
 
     async def _end_at_home(self, run: _Run, number: int) -> HomeEnded:
         """Wait until the log at home is final; take it over if its owner does not close it."""
-        partitions = self.takeover.partitions
-        name = run.stream.partition(number)
-        with trio.move_on_after(self.config.owner_patience_s):
-            while not await self._is_closed(name):
-                changed = trio.Event()
-                await partitions.owners.read(name, changed=changed)
-                with trio.move_on_after(_LOOK_S):
-                    await changed.wait()
-        while not await self._is_closed(name):
-            _log.warning("%s: its owner does not close it, so it is taken over", name)
-            with suppress(FencedError):
-                taken = await self.takeover.take_over(name, self.who)
-                await self.takeover.owners.release(taken.owner)
-        assert run.marked is not None
-        home = run.marked.home.record
-        owner, last = await both(
-            partial(partitions.owners.read, name),
-            partial(last_watermark, name, self.takeover, freshness=Freshness.NEARBY),
-        )
-        if owner.record.is_sealed:  # By somebody who died before the stream was.
-            raise SealedError(f"{name} is sealed: finish that first (geolog stream seal)")
+        last = await run.move.end_home(number, patience_s=self.config.owner_patience_s)
         return HomeEnded(
             last,
-            owner.record.segment_highest + home.segment_offset(number, home.home_epoch),
+            await run.move.segment_highest(number),
             FIRST_SEQUENCE if last is None else last.sequence_next,
         )
 
-    async def _is_closed(self, name: PartitionName) -> bool:
-        """Whether the last row is completed; none can follow, for the stream is moving.
-
-        A nearby server has all rows that were opened before: it has this process's mark.
-        """
-        last = await self._last_row(name)
-        return last is None or last.is_completed
-
-    async def _last_row(self, name: PartitionName) -> SegmentRecord | None:
-        segments = self.takeover.partitions.segments
-        found = await segments.last(name, freshness=Freshness.NEARBY)
-        return None if found is None else found.record
-
-    async def _await_mirror(self, mirror: PartitionName, last: Watermark | None) -> None:
+    async def _await_mirror(
+        self, move: HomeMove, mirror: PartitionName, last: Watermark | None
+    ) -> None:
         """Wait until the mirror seems to end with this entry: it is compared afterwards."""
         while last is not None:
             with suppress(UnavailableError, NoSuchLedgerError):
-                row = await self._last_row(mirror)
+                row = await move.last_row(mirror)
                 if row is not None and row.segment == last.segment:
                     end = row.last_entry
                     if end is None:
@@ -363,85 +317,24 @@ class HomeSwitch:
 
     async def _take(self, run: _Run, number: int) -> MirrorEnded:
         """Take the mirror over from its relay, and complete its last row."""
-        mirror = run.mirror(number)
-        while True:
-            try:
-                taken = await self.takeover.take_over(mirror, self.who, mirror_in=run.to)
-            except GeologError as error:
-                if not (error.retriable or isinstance(error, FencedError)):
-                    raise
-                await trio.sleep(_AGAIN_S)
-                continue
-            run.claims[number] = taken.owner
-            last = await last_watermark(mirror, self.takeover, freshness=Freshness.NEARBY)
-            return MirrorEnded(last, taken.owner.record.segment_highest)
+        taken = await run.move.claim(number, run.move.to)
+        mirror = run.move.mirror(number)
+        last = await last_watermark(mirror, self.takeover, freshness=Freshness.NEARBY)
+        return MirrorEnded(last, taken.owner.record.segment_highest)
 
     async def _flip(self, run: _Run, flip: Flip) -> list[Effect]:
-        partitions = self.takeover.partitions
-        assert run.marked is not None
+        moves, move = self.takeover.partitions.home_moves, run.move
+        assert move.marked is not None
         run.flipping_s = trio.current_time()
-        owners = {run.mirror(number): owner for number, owner in run.claims.items()}
         while True:
             try:
-                run.after = await partitions.home_moves.finish(run.marked, flip.forks, owners)
+                move.after = await moves.finish(move.marked, flip.forks, move.claims)
             except MirrorsReclaimedError as error:
                 return run.core.on_reclaimed([name.number for name in error.names])
             except GeologError as error:
                 if not error.retriable or isinstance(error, HomeMoveConflictError):
                     raise
-                await trio.sleep(_AGAIN_S)
+                await trio.sleep(AGAIN_S)
                 continue
             run.flipped_s = trio.current_time()
             return run.core.on_flipped()
-
-    # The end.
-
-    async def _give_up(self, run: _Run, error: GeologError) -> None:
-        """Have the stream stay, unless the flip has happened although its answer was lost."""
-        run.failure = OutcomeUnknownError(
-            f"metadata does not answer, so whether {run.stream.name} has moved to {run.to} is"
-            f" not known (geolog stream describe {run.stream.name}): {error}"
-        )
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + _END_S_MAX):
-            has_stayed = await self._stay(run)
-            if run.marked is not None and not has_stayed:
-                run.after = await self._moved(run)
-            run.failure = error if run.after is None else None
-
-    async def _stay(self, run: _Run) -> bool:
-        """Give the move up; False if it was ended before, either way, or never began."""
-        while True:
-            try:
-                moves = self.takeover.partitions.home_moves
-                return await moves.give_up(run.stream, run.move_id)
-            except GeologError as error:
-                if not error.retriable:
-                    return False  # The stream is gone.
-                await trio.sleep(_AGAIN_S)
-
-    async def _moved(self, run: _Run) -> StreamRecord | None:
-        """The stream's settings if its home is the new one."""
-        assert run.marked is not None
-        stream = run.stream
-        home = await self.takeover.partitions.homes.read_latest(stream.name, stream.life)
-        epoch = stream.home_epoch + 1
-        if home is None or (home.record.region, home.record.home_epoch) != (run.to, epoch):
-            return None
-        run.flipped_s = trio.current_time()
-        return run.marked.stream.moved()
-
-    async def _abandon(self, run: _Run) -> None:
-        """Nobody waits for the move any more: have the stream stay, if it has not moved."""
-        if not run.core.has_moved:
-            await self._stay(run)
-
-    async def _give_back(self, run: _Run, numbers: list[int]) -> None:
-        """Let others own these mirrors again: relays, or the owners of the new home."""
-        for number in numbers:
-            owner = run.claims.pop(number, None)
-            if owner is not None:
-                try:
-                    with suppress(GeologError):
-                        await self.takeover.owners.release(owner)
-                finally:
-                    self.takeover.owners.release_nowait(owner)

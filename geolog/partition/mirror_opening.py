@@ -1,6 +1,6 @@
 """Owning a mirror for the length of a block.
 
-Rules: PROTOCOL H9, H13 and H14.
+Rules: PROTOCOL H9, H13, H14 and H20.
 """
 
 import logging
@@ -14,13 +14,14 @@ import trio
 from geolog.background import both, open_background
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
-from geolog.metadata.seam import Freshness
+from geolog.partition.branch_cut import without_dead_branch
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.mirror_upkeep import follow_home
-from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, last_watermark
+from geolog.partition.mirror_writer import MirrorListener, MirrorWriter
 from geolog.partition.takeover import TakenOver, Takeover
+from geolog.protocol.home_record import Fork
 from geolog.protocol.ids import Sequence
-from geolog.protocol.stream_state import PartitionName, StreamRecord
+from geolog.protocol.stream_state import PartitionName, StreamRecord, TrimRecord
 from geolog.protocol.watermark import Watermark
 from topology.errors import ConflictError, InvalidArgumentError, UnavailableError
 
@@ -42,14 +43,15 @@ async def open_mirror(
 ) -> AsyncIterator[MirrorWriter]:
     """Own a mirror while the block lasts: fence its owner before, and recover its last row.
 
+    If it holds a dead branch, it is cut first; what was behind the fork is kept as a rest.
     While the block lasts the mirror is trimmed with its home. Once it has all of a home that is
     sealed, it is sealed, too, and fails with SealedError; so does opening it then.
 
     UnavailableError if nothing of it can be read for a while: its nodes may have lost it, and
-    an operator may begin it again meanwhile. FencedError if another process took it over in
-    turn. NoSuchStreamError, also if the stream is no longer relayed here. InvalidArgumentError
-    in another region. A block that ends without an error leaves what was taken durable, and the
-    open ledger CLOSED.
+    an operator may begin it again meanwhile; also while its stream is failed over. FencedError
+    if another process took it over in turn. NoSuchStreamError, also if the stream is no longer
+    relayed here. InvalidArgumentError in another region. A block that ends without an error
+    leaves what was taken durable, and the open ledger CLOSED.
     """
     region = stream.region_of(name)
     if region is None or takeover.region != region:
@@ -70,12 +72,13 @@ async def open_mirror(
             nursery=nursery,
             config=config,
         )
-        taken, watermark = await _taken_over(name, region, who, takeover)
+        taken, watermark, forks = await _taken_over(name, stream, region, who, takeover)
         writer = MirrorWriter(
             name,
             stream,
             taken,
             watermark,
+            forks,
             listener=listener,
             partitions=takeover.partitions,
             owners=takeover.owners,
@@ -85,7 +88,9 @@ async def open_mirror(
             nursery=nursery,
         )
         nursery.start_soon(writer.run, name=f"owner of {name}")
-        nursery.start_soon(follow_home, writer, home, takeover, name=f"upkeep of {name}")
+        nursery.start_soon(
+            follow_home, writer, home, stream.home_epoch, takeover, name=f"upkeep of {name}"
+        )
         try:
             yield writer
             await writer.wait_durable()
@@ -96,15 +101,34 @@ async def open_mirror(
 
 
 async def _taken_over(
-    name: PartitionName, region: str, who: str, takeover: Takeover
-) -> tuple[TakenOver, Watermark | None]:
-    """The mirror, taken over, and its last entry. UnavailableError if nothing moves."""
+    name: PartitionName, stream: StreamRecord, region: str, who: str, takeover: Takeover
+) -> tuple[TakenOver, Watermark | None, tuple[Fork, ...]]:
+    """The mirror, taken over and cut, its last entry, and the forks of its partition.
+
+    UnavailableError if nothing moves.
+    """
+    homes = takeover.partitions.homes
     with trio.CancelScope() as opening:
         async with open_background() as nursery:
             nursery.start_soon(_cancel_once_still, opening, takeover.progress)
-            taken = await takeover.take_over(name, who, mirror_in=region)
             try:
-                return taken, await _begun_behind_gap(name, taken, takeover)
+                taken = await takeover.take_over(name, who, mirror_in=region)
+            except UnavailableError:
+                if await homes.is_failing_over(name):
+                    await takeover.partitions.home_moves.give_up_abandoned(stream)
+                raise
+            try:
+                forks = await homes.forks_of(name)
+                cutting = partial(
+                    without_dead_branch, name, taken, takeover, forks, region=region
+                )
+                # `follow_home` finds a gap that the home allows just now.
+                trims = takeover.partitions.trims
+                (cut, watermark), trim = await both(cutting, partial(trims.read, name))
+                if cut is not taken:
+                    trim = await trims.read(name)
+                watermark = await _begun_behind_gap(name, cut, watermark, trim, takeover)
+                return cut, watermark, forks
             except BaseException:
                 takeover.owners.release_nowait(taken.owner)
                 raise
@@ -123,17 +147,17 @@ async def _cancel_once_still(opening: trio.CancelScope, progress: RecoveryProgre
 
 
 async def _begun_behind_gap(
-    name: PartitionName, taken: TakenOver, takeover: Takeover
+    name: PartitionName,
+    taken: TakenOver,
+    watermark: Watermark | None,
+    trim: TrimRecord,
+    takeover: Takeover,
 ) -> Watermark | None:
     """The mirror's last entry; None if it is empty, or is now because its home evicts.
 
     Then it begins again where the home keeps entries for it, and its rows are dropped.
     """
     trims = takeover.partitions.trims
-    watermark, trim = await both(
-        partial(last_watermark, name, takeover, freshness=Freshness.NEARBY),
-        partial(trims.read, name),  # `follow_home` finds a gap that the home allows just now.
-    )
     end = Sequence(max(taken.state.sequence_next, trim.first_sequence))
     if end < trim.evicted_before:
         trim = await trims.begin_again(

@@ -3,7 +3,7 @@
 Metadata tells both: the owner of a mirror watches its home there. A mirror is sealed as soon as
 it has all entries of a sealed home. Readers that follow the mirror end there.
 
-Rules: PROTOCOL H11, H13 and H14.
+Rules: PROTOCOL H11, H13, H14 and H20.
 """
 
 import math
@@ -26,12 +26,27 @@ from topology.errors import GeologError, SealedError, UnavailableError
 _RETRY_S = 1.0
 
 
-async def follow_home(mirror: MirrorWriter, home: PartitionName, takeover: Takeover) -> None:
-    """Trim the mirror with its home, and seal it; end it once it is sealed, or all is gone."""
+async def follow_home(
+    mirror: MirrorWriter, home: PartitionName, home_epoch: int, takeover: Takeover
+) -> None:
+    """Trim the mirror with its home, and seal it; end it once it is sealed, or all is gone.
+
+    It ends, too, once a later home has begun than that of `home_epoch`: what it has may lie
+    behind the fork, which is found when it is opened again.
+    """
     while mirror.failure is None:
         changed = trio.Event()
         pause_s = math.inf
         try:
+            later = await takeover.partitions.homes.watch(home, changed=changed)
+            if later is not None and later.home_epoch > home_epoch:
+                mirror.end(
+                    UnavailableError(
+                        f"the home of {home.stream} is {later.region} now: mirror"
+                        f" {mirror.name} is opened again"
+                    )
+                )
+                return
             if await _is_sealed(mirror, home, takeover, changed):
                 return
         except GeologError as error:

@@ -18,6 +18,7 @@ Rules: PROTOCOL H5 to H9.
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from collections.abc import Sequence as Several
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Protocol, assert_never
@@ -36,6 +37,7 @@ from geolog.partition.segment_roller import SegmentRoller
 from geolog.partition.segment_user import RowPlace
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.takeover import TakenOver, Takeover
+from geolog.protocol.home_record import Fork
 from geolog.protocol.ids import NO_ENTRY, EntryId, Epoch, SegmentEntry, Sequence
 from geolog.protocol.mirror_course import (
     DropRepeat,
@@ -104,6 +106,7 @@ class MirrorWriter:
         stream: StreamRecord,
         taken: TakenOver,
         watermark: Watermark | None,
+        forks: Several[Fork],
         *,
         listener: MirrorListener,
         partitions: PartitionMetadata,
@@ -125,7 +128,7 @@ class MirrorWriter:
         self._config = config
         self._now_us = now_us
         self._nursery = nursery
-        self._course = MirrorCourse(str(name), watermark)
+        self._course = MirrorCourse(str(name), watermark, forks)
         self._waiting: deque[MirrorEntry] = deque()
         self._sent: deque[MirrorEntry] = deque()
         self._has_first = trio.Event()

@@ -263,7 +263,14 @@ class StreamUpkeep:
             [partial(self._delete, one) for one in record.log_names()],
             at_once_max=_AT_ONCE_MAX,
         )
+        # No log is left to which a fork could add another.
+        rests = await self.catalog.kept_rests(record)
+        await all_of([partial(self._delete, one) for one in rests], at_once_max=_AT_ONCE_MAX)
         await self.catalog.delete(record)
+
+    async def discard_rest(self, rest: PartitionName) -> None:
+        """Delete a kept rest with its records. Re-run an interrupted one; it is idempotent."""
+        await self._delete(rest)
 
     async def _delete(self, name: PartitionName) -> None:
         try:

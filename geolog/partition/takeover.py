@@ -68,6 +68,8 @@ class _Run:
     """None until the partition is claimed."""
     mirror_in: str | None = None
     """The region of a mirror that is to be claimed."""
+    move_id: str = ""
+    """Of the failover that claims it."""
     last_version: int = 0
     """Version of the last segment's record."""
 
@@ -102,16 +104,22 @@ class Takeover:
     """Counts what all recoveries, and all reading back of logs, have done."""
 
     async def take_over(
-        self, name: PartitionName, who: str, *, mirror_in: str | None = None
+        self,
+        name: PartitionName,
+        who: str,
+        *,
+        mirror_in: str | None = None,
+        move_id: str = "",
     ) -> TakenOver:
         """Own the partition, or its mirror in that region, with every listed ledger CLOSED.
 
-        FencedError if another process took it over in turn, or if the mirror is at home by now.
-        SealedError, NoSuchStreamError. If this fails for any reason, the partition is given
-        back.
+        move_id: of the failover that takes a mirror over; meanwhile nobody else can, and hears
+        UnavailableError. FencedError if another process took it over in turn, or if the mirror
+        is at home by now. SealedError, NoSuchStreamError. If this fails for any reason, the
+        partition is given back.
         """
         run = _Run(name, who, PartitionTakeover(name), mirror_in is not None)
-        run.mirror_in = mirror_in
+        run.mirror_in, run.move_id = mirror_in, move_id
         try:
             await self._follow(run, run.core.begin())
         except BaseException:
@@ -152,7 +160,9 @@ class Takeover:
                     taking = partial(self.owners.take, name, run.who)
                     owner, _ = await both(taking, partial(homes.look, name))
                 else:
-                    may_take = partial(homes.latest_checks_of_mirror, name, region)
+                    may_take = partial(
+                        homes.checks_to_claim_mirror, name, region, move_id=run.move_id
+                    )
                     owner = await self.owners.take(name, run.who, find_checks=may_take)
                 run.owner = owner
                 return core.on_claimed(owner.record.segment_highest)

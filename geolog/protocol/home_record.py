@@ -10,13 +10,21 @@ A home that moves is `moving` first: it closes what is open, and opens nothing m
 makes the record `settled` again, at the new home or at the old one, in one compare-and-set; so
 a move that is given up has not happened. If the mover dies, anybody may give up for it.
 
+A home that was lost does not close anything: the move is a failover then. It does not wait for
+the old home, and its fork may lie before records that the old home has answered. While it is
+under way, no relay can claim a mirror, so what the mirrors have is final.
+
+An epoch ends at its branch point: the lowest fork of any later epoch. Entries of it beyond that
+are a dead branch, wherever they are found, and however many forks their log has missed.
+
 A log keeps its list when its region becomes the home. So at a later home a segment's number is
 that of its row and an offset, which is chosen so that no earlier home has used the number.
 
-Rules: PROTOCOL H1 and H18.
+Rules: PROTOCOL H1, H18 to H20 and H23.
 """
 
 import enum
+from collections.abc import Iterable
 
 import attrs
 
@@ -46,6 +54,32 @@ class Fork:
     """The first sequence of the new home."""
     segment_offset: int = 0
     """A segment's number at the new home is that of its row, and this."""
+    segment_next: int = 0
+    """The lowest number that a segment of the new home may have."""
+
+    def is_before(self, segment: int, entry: SegmentEntry) -> bool:
+        """Whether that entry, of an earlier home, is not of the lineage any more."""
+        return (self.segment, self.entry) <= (segment, entry)
+
+
+def branch_point(forks: Iterable[Fork], home_epoch: int) -> Fork | None:
+    """Where a partition's log of a home epoch ends; None if no later home has begun.
+
+    forks: of the partition. The lowest fork of any later epoch; of equal ones the last.
+    """
+    later = [one for one in forks if one.home_epoch > home_epoch]
+    return min(later, key=lambda one: (one.segment, one.entry, -one.home_epoch), default=None)
+
+
+def fork_before_place(forks: Iterable[Fork], segment: int, entry: SegmentEntry) -> Fork | None:
+    """Where a partition's log goes on, if that entry is part of a dead branch; else None.
+
+    forks: of the partition. The numbers of segments tell homes apart.
+    """
+    passed = [
+        one for one in forks if one.is_before(segment, entry) and segment < one.segment_next
+    ]
+    return min(passed, key=lambda one: (one.segment, one.entry, -one.home_epoch), default=None)
 
 
 @attrs.frozen
@@ -85,6 +119,8 @@ class HomeRecord:
     """Path of the ephemeral node of the process that moves it, likewise."""
     move_id: str = ""
     """Unique to this move, likewise: so its mover knows whether a lost request was stored."""
+    is_failover: bool = False
+    """Whether the home that moves is lost: then the move does not wait for it."""
     forks: tuple[tuple[Fork, ...], ...] = ()
     """For each partition the forks of the epochs after the first, rising; may be shorter."""
 
@@ -124,15 +160,29 @@ class HomeRecord:
         """The forks of one partition, rising."""
         return self.forks[number] if number < len(self.forks) else ()
 
-    def moving(self, to: str, mover: str, move_id: str) -> "HomeRecord":
+    def moving(
+        self, to: str, mover: str, move_id: str, *, is_failover: bool = False
+    ) -> "HomeRecord":
         """The record while that process moves the home to that region."""
         return attrs.evolve(
-            self, state=HomeState.MOVING, moving_to=to, mover=mover, move_id=move_id
+            self,
+            state=HomeState.MOVING,
+            moving_to=to,
+            mover=mover,
+            move_id=move_id,
+            is_failover=is_failover,
         )
 
     def stayed(self) -> "HomeRecord":
         """The record after a move that was given up."""
-        return attrs.evolve(self, state=HomeState.SETTLED, moving_to="", mover="", move_id="")
+        return attrs.evolve(
+            self,
+            state=HomeState.SETTLED,
+            moving_to="",
+            mover="",
+            move_id="",
+            is_failover=False,
+        )
 
     def moved(self, forks: tuple[Fork, ...]) -> "HomeRecord":
         """The record at the new home, whose log begins at these forks."""

@@ -14,18 +14,23 @@ then asks for the watermark, and goes on behind it.
 An empty mirror begins with the first entry of a segment: a snapshot, or sequence 0. Anything
 else could not be recovered from the mirror alone.
 
+A home that was failed over may still send what nobody took over from it. Entries beyond the
+branch point of their home epoch are refused, as is everything of an earlier home.
+
 Invariants:
 1. Entries are taken without holes, and each once: the last one only moves forward.
-2. Home epochs never fall.
+2. Home epochs never fall, and no entry of a dead branch is taken.
 3. A mirror that has stopped takes nothing.
 
-Rules: PROTOCOL H5 to H7.
+Rules: PROTOCOL H5 to H7, and H21.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence as Several
 
 import attrs
 
+from geolog.protocol.home_record import Fork, branch_point
 from geolog.protocol.ids import SegmentEntry, Sequence
 from geolog.protocol.watermark import Watermark
 from topology.errors import ConflictError, FencedError
@@ -89,9 +94,14 @@ Verdict = TakeEntry | DropRepeat | RefuseEntry | StopMirror
 class MirrorCourse:
     """The entries of one mirror under one owner epoch."""
 
-    def __init__(self, name: str, durable: Watermark | None) -> None:
-        """durable: the last entry that the mirror has; None if it is empty."""
+    def __init__(self, name: str, durable: Watermark | None, forks: Several[Fork] = ()) -> None:
+        """durable: the last entry that the mirror has; None if it is empty.
+
+        forks: of the partition, as far as they are known; `durable` lies before them.
+        """
         self._name = name
+        self._forks = tuple(forks)
+        self._epoch_latest = max((one.home_epoch for one in forks), default=0)
         self._last = durable
         self._stopped: MirrorDivergedError | None = None
         self._crcs: OrderedDict[tuple[int, int, SegmentEntry], int] = OrderedDict()
@@ -111,6 +121,12 @@ class MirrorCourse:
         if self._stopped is not None:
             return StopMirror(self._stopped)
         mark, last = sent.mark, self._last
+        if mark.home_epoch < self._epoch_latest and self._is_off(mark):
+            return RefuseEntry(
+                OldHomeError(
+                    f"{self._name} takes nothing of {mark}: a later home has forked before it"
+                )
+            )
         if last is None:
             return self._begin(sent)
         remembered = self._crcs.get(_place(mark))
@@ -135,6 +151,11 @@ class MirrorCourse:
                 f" sequence is {last.sequence_next}"
             )
         return self._take(mark)
+
+    def _is_off(self, mark: Watermark) -> bool:
+        """Whether the entry is part of a dead branch."""
+        end = branch_point(self._forks, mark.home_epoch)
+        return end is not None and end.is_before(mark.segment, mark.entry)
 
     def _begin(self, sent: SentEntry) -> Verdict:
         if sent.previous is not None or sent.mark.entry != 0:

@@ -94,6 +94,10 @@ class PartitionName:
     A `regional` stream has a log in each region of its own. The one in the region of its first
     home is named so; those in other regions are `NAMESPACE/NAME#P@REGION`. Which of them is the
     home and which are mirrors may change: the stream's record tells.
+
+    Entries that a log held beyond a fork are kept as a log of their own,
+    `NAMESPACE/NAME#P@REGION~E`, where E is the home epoch that began at the fork. Nothing is
+    ever added to such a kept rest.
     """
 
     stream: StreamName
@@ -102,10 +106,13 @@ class PartitionName:
     """The life of its stream; a stream made again under the same name has another life."""
     region: str = ""
     """The region of the log; empty in that of the stream's first home."""
+    rest: int = 0
+    """Of a kept rest: the home epoch that began at the fork; 0 for a log that goes on."""
 
     def __str__(self) -> str:
         place = f"@{self.region}" if self.region else ""
-        return f"{self.stream}#{self.number}{place}"
+        rest = f"~{self.rest}" if self.rest else ""
+        return f"{self.stream}#{self.number}{place}{rest}"
 
 
 def parse_target(text: str) -> tuple[StreamName, int | None]:
@@ -196,10 +203,11 @@ class StreamRecord:
             max_s=self.rpo_max_s,
         )
 
-    def moved(self) -> "StreamRecord":
+    def moved(self, *, is_whole: bool = True) -> "StreamRecord":
         """The record once the region to which it moves is the home, and the old one a target.
 
-        Nothing was lost. The new home sends to the old one what the old one sent to it.
+        is_whole: whether the new home has all that was answered. The new home sends to the old
+        one what the old one sent to it.
         """
         home, region = self.home, self.moving_to
         assert home is not None
@@ -215,6 +223,7 @@ class StreamRecord:
             relay_paused=tuple(one for one in self.relay_paused if one != region),
             rpo_targets=swapped(self.rpo_targets),
             home_epoch=self.home_epoch + 1,
+            session_epoch=self.session_epoch if is_whole else self.home_epoch + 1,
             origin=self.origin or home,
             moving_to="",
         )
@@ -232,7 +241,7 @@ class StreamRecord:
 
     def is_mirror(self, name: PartitionName) -> bool:
         """Whether this log of it is not the one at home."""
-        return self.region_of(name) != self.home
+        return self.region_of(name) != self.home or name.rest > 0
 
     def partition_names(self) -> list[PartitionName]:
         """The names of all its partitions: of the logs at home."""
@@ -347,6 +356,10 @@ class SegmentRecord:
     """Its number in the list; None at the first home, where that is the segment's."""
     first_entry: SegmentEntry = SEGMENT_BEGIN
     """The entry of the segment that its ledger begins with."""
+    shared_with: tuple[int, ...] = ()
+    """If a fork went through its ledger, the other lists that name it, each under the same row
+    number: kept rests by their epochs, 0 for the log that goes on. The last of them to drop its
+    row deletes the ledger."""
 
     @property
     def row_number(self) -> int:

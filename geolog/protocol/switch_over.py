@@ -220,14 +220,36 @@ class SwitchOver:
     def _fork(self, one: _Partition) -> Fork:
         assert one.home is not None
         assert one.mirror is not None
-        last = one.home.last
-        return Fork(
+        return fork_behind(
+            one.home.last,
             home_epoch=self._home_epoch + 1,
-            segment=_NO_SEGMENT if last is None else last.segment,
-            entry=SegmentEntry(0 if last is None else last.entry + 1),
             sequence=one.home.sequence_next,
-            segment_offset=max(0, one.home.segment_highest - one.mirror.row_highest),
+            segment_highest=one.home.segment_highest,
+            row_highest=one.mirror.row_highest,
         )
+
+
+def fork_behind(
+    last: Watermark | None,
+    *,
+    home_epoch: int,
+    sequence: Sequence,
+    segment_highest: int,
+    row_highest: int,
+) -> Fork:
+    """The fork of a home whose log goes on directly behind this entry, at this sequence.
+
+    segment_highest: of any home before. row_highest: of the list of the new home.
+    """
+    offset = max(0, segment_highest - row_highest)
+    return Fork(
+        home_epoch=home_epoch,
+        segment=_NO_SEGMENT if last is None else last.segment,
+        entry=SegmentEntry(0 if last is None else last.entry + 1),
+        sequence=sequence,
+        segment_offset=offset,
+        segment_next=row_highest + offset + 1,
+    )
 
 
 def _are_equal(home: Watermark | None, mirror: Watermark | None) -> bool:

@@ -100,11 +100,11 @@ class ReadSession:
             async for item in found:
                 if isinstance(item, Record):
                     await self._spend_credit()
-                    last = item.sequence
-                else:
-                    last = item.to_sequence - 1
+                    last = max(item.sequence, self._sent.get(item.partition, -1))
+                else:  # Behind one that diverged, sequences begin again further back.
+                    last = item.sequence_next - 1
                 if self._path.cursor is not None:
-                    self._sent[item.partition] = max(last, self._sent.get(item.partition, -1))
+                    self._sent[item.partition] = last
                 await self._socket.send(frame_of(item, self._codec))
             await self._socket.send(self._codec.encode(ReadEnd()))
             await self._wait_commits()

@@ -25,8 +25,13 @@ from geolog.wire.multicast import (
     SUBPROTOCOL_MULTICAST,
     SUBPROTOCOL_MULTICAST_OF_ENTRIES,
 )
-from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT
+from geolog.wire.relay_report import (
+    REPORT_PATH,
+    SUBPROTOCOL_HEARD,
+    SUBPROTOCOL_REPORT,
+)
 from geolog.wire.session.codes import CLOSE_TOO_LARGE, Code, close_code
+from relay.bridge.heard_tails import HeardTails
 from relay.bridge.home_bridge import HomeBridge
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
 from relay.bridge.mirror_keeper import MirrorKeeper, open_mirrors
@@ -43,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 MULTICASTS = (SUBPROTOCOL_MULTICAST, SUBPROTOCOL_MULTICAST_OF_ENTRIES)
 
-SUBPROTOCOLS = (SUBPROTOCOL_BRIDGE, SUBPROTOCOL_REPORT, *MULTICASTS)
+SUBPROTOCOLS = (SUBPROTOCOL_BRIDGE, SUBPROTOCOL_REPORT, SUBPROTOCOL_HEARD, *MULTICASTS)
 """All that a relay's endpoint speaks."""
 
 REFUSED_S = 5.0
@@ -81,6 +86,8 @@ class BridgeEnds:
     config: BridgeConfig = attrs.field(factory=BridgeConfig)
     feeds: HomeFeeds | None = None
     """The region's relayed streams, if something else keeps them; else `run` does."""
+    heard: HeardTails | None = None
+    """Remembers how far homes have come, if something is to."""
     member: str = ""
     """The name of this member in its group."""
     standby: Callable[[], str | None] = lambda: None
@@ -237,6 +244,7 @@ class BridgeEnds:
                     home=home,
                     gate=self._gate,
                     opened=self.dialled,
+                    heard=self.heard,
                 )
             except* GeologError as errors:
                 self._note(f"bridge {self.region}<-{home}", errors)

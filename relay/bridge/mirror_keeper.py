@@ -42,6 +42,8 @@ class MirrorUser:
 class _Kept:
     """A mirror that is being opened, or is open: a `MirrorListener`."""
 
+    home_epoch: int
+    """Of the stream when it was opened."""
     user: MirrorUser | None = None
     changed: trio.Event = attrs.field(factory=trio.Event)
     """Set once it is fed by another channel, or by none."""
@@ -113,12 +115,16 @@ class MirrorKeeper:
         while True:
             kept = self._kept.get(name)
             if kept is None:
-                kept = self._kept[name] = _Kept()
+                kept = self._kept[name] = _Kept(record.home_epoch)
                 self._nursery.start_soon(
                     self._keep, record, name, kept, name=f"owner of {name}"
                 )
-            if not kept.is_over:
+            if not kept.is_over and kept.home_epoch >= record.home_epoch:
                 return kept
+            await kept.opened.wait()
+            if kept.mirror is not None:
+                # It may hold what the later home does not have: opening it again finds out.
+                kept.mirror.end(UnavailableError(f"{name} is mirrored from a later home now"))
             await kept.ended.wait()
 
     async def _keep(self, record: StreamRecord, name: PartitionName, kept: _Kept) -> None:

@@ -6,6 +6,7 @@ home's question, and then only waits; entries go into the mirror as they come.
 Rules: PROTOCOL B3, B4, B11 and G4.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import assert_never
@@ -23,6 +24,7 @@ from geolog.transport.message_socket import MessageSocket, MessageTransport, Soc
 from geolog.transport.seam import Address, ConnectionFailedError
 from geolog.wire.session.batches import messages_of
 from geolog.wire.session.codes import CLOSE_NORMAL, Code, close_code
+from relay.bridge.heard_tails import HeardTails
 from relay.bridge.mirror_keeper import MirrorKeeper, MirrorUser
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import (
@@ -37,6 +39,7 @@ from relay.protocol.bridge_messages import (
     FromTarget,
     RelayedEntry,
     SendEntry,
+    TailTold,
     WatermarkTold,
 )
 from relay.protocol.canary import TakenCanary
@@ -82,8 +85,10 @@ class TargetBridge:
         mirrors: MirrorKeeper,
         hello: BridgeHello,
         home: str,
+        heard: HeardTails | None = None,
     ) -> None:
         self._socket = socket
+        self._heard = heard
         self._log = log
         self._mirrors = mirrors
         self._hello = hello
@@ -177,6 +182,7 @@ class TargetBridge:
                 self._send_back(self._canary.on_ended(number))
             case BridgeHeartbeat(mark_us, tails):
                 self.tails = {tail.channel: tail.sequence_next for tail in tails}
+                self._remember(tails)
                 owed = {
                     number: channel.core.last
                     for number, channel in self._channels.items()
@@ -191,6 +197,22 @@ class TargetBridge:
                 raise DamagedBytesError("a second welcome on a bridge")
             case _:
                 assert_never(message)
+
+    def _remember(self, tails: Sequence[TailTold]) -> None:
+        if self._heard is None:
+            return
+        for tail in tails:
+            channel = self._channels.get(tail.channel)
+            if channel is not None:
+                self._heard.hear(
+                    stream=channel.asked.stream,
+                    life=channel.asked.life,
+                    partition=channel.asked.partition,
+                    home=self._home,
+                    home_epoch=channel.asked.home_epoch,
+                    sequence_next=tail.sequence_next,
+                    region=self._hello.region,
+                )
 
     async def _own(self, channel: _TargetChannel) -> None:
         """Own the channel's mirror until the channel ends, or the mirror fails."""
@@ -291,9 +313,11 @@ async def dial_home(
     home: str,
     gate: BridgeGate,
     opened: dict[str, TargetBridge],
+    heard: HeardTails | None = None,
 ) -> None:
     """Keep one bridge to a home's coordinator until it ends. ConnectionFailedError.
 
+    heard: is told how far the home has come.
     opened: has the bridge under its home, for as long as it is there.
     """
     async with messages.open(
@@ -303,7 +327,7 @@ async def dial_home(
         message_bytes_max=MESSAGE_BYTES_MAX,
     ) as socket:
         bridge = opened[home] = TargetBridge(
-            socket, log=log, mirrors=mirrors, hello=hello, home=home
+            socket, log=log, mirrors=mirrors, hello=hello, home=home, heard=heard
         )
         try:
             await bridge.run(gate)

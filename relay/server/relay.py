@@ -21,6 +21,7 @@ from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
 from geolog.metadata.relays import RelayGroups, RelayMemberRecord
 from geolog.metadata.seam import Metadata
+from geolog.protocol.failover_record import HeardTailsReport
 from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
 from geolog.transport.seam import (
     Address,
@@ -32,9 +33,16 @@ from geolog.transport.seam import (
 from geolog.transport.tls import HANDSHAKE_S, TlsIdentity, TlsTransport, accepted
 from geolog.transport.websocket import WebSockets
 from geolog.wire.multicast import MULTICAST_PATH
-from geolog.wire.relay_report import REPORT_PATH, SUBPROTOCOL_REPORT, encode_report
-from geolog.wire.session.codes import Code, close_code
+from geolog.wire.relay_report import (
+    REPORT_PATH,
+    SUBPROTOCOL_HEARD,
+    SUBPROTOCOL_REPORT,
+    encode_heard,
+    encode_report,
+)
+from geolog.wire.session.codes import CLOSE_NORMAL, Code, close_code
 from relay.bridge.bridge_ends import MULTICASTS, BridgeConfig, BridgeEnds, refuse
+from relay.bridge.heard_tails import HeardTails
 from relay.bridge.home_feed import FeedConfig, HomeFeeds
 from relay.bridge.multicast_inlet import MulticastInlet
 from relay.bridge.relay_reports import REPORT_S, coverage_report
@@ -57,6 +65,7 @@ _SUBPROTOCOLS = (
     SUBPROTOCOL_BRIDGE,
     SUBPROTOCOL_GROUP,
     SUBPROTOCOL_REPORT,
+    SUBPROTOCOL_HEARD,
     *MULTICASTS,
 )
 _REFUSAL = f"no known subprotocol was offered; this endpoint has {', '.join(_SUBPROTOCOLS)}\n"
@@ -92,6 +101,7 @@ class Relay:
         self._log = log
         self._groups = RelayGroups(seams.metadata, seams.cluster)
         self._has_begun = trio.Event()
+        self._heard = HeardTails(seams.now_us)
         self._feeds: HomeFeeds | None = None
         self._feeding = trio.CancelScope()
         self._dialling = trio.CancelScope()
@@ -223,6 +233,11 @@ class Relay:
                 ),
             )
             return
+        if target == REPORT_PATH and socket.subprotocol == SUBPROTOCOL_HEARD:
+            with suppress(SocketClosedError):
+                await socket.send(encode_heard(HeardTailsReport(self._heard.all())))
+                await socket.close(CLOSE_NORMAL, "this is all")
+            return
         if target == REPORT_PATH and self.ends is None and feeds is not None:
             await self._report_coverage(socket, feeds)
             return
@@ -309,6 +324,7 @@ class Relay:
                 redial_s=config.redial_s,
             ),
             feeds=self._keep_feeds(),
+            heard=self._heard,
             member=self.relay_id,
             standby=self._standby,
         )

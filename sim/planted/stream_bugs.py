@@ -3,7 +3,8 @@
 import trio
 
 from geolog.catalog.partition_trims import PartitionTrims
-from geolog.client.reading.walk import PartitionWalk, TrimmedRun
+from geolog.client.reading.gone import TrimmedRun
+from geolog.client.reading.walk import PartitionWalk
 from geolog.client.writing import partitioner
 from geolog.client.writing.partition_batcher import PartitionBatcher
 from geolog.client.writing.record_fields import RecordFields

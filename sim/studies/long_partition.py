@@ -59,10 +59,16 @@ class _Continued(Takeover):
     state: PartitionState
 
     async def take_over(
-        self, name: PartitionName, who: str, *, mirror_in: str | None = None
+        self,
+        name: PartitionName,
+        who: str,
+        *,
+        mirror_in: str | None = None,
+        move_id: str = "",
     ) -> TakenOver:
         """Own the partition, starting from the given state."""
         assert mirror_in is None, "its state is the log's at home"
+        assert not move_id
         owner = await self.owners.take(name, who)
         return TakenOver(owner, self.state.copy(), 0)
 

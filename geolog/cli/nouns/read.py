@@ -324,6 +324,8 @@ class _Printer:
             "from": gap.from_sequence,
             "to": gap.to_sequence,
         }
+        if gap.epoch is not None:
+            document["epoch"] = gap.epoch
         match self._output:
             case "jsonl":
                 print_json(document)

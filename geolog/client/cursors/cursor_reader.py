@@ -174,5 +174,5 @@ class CursorReader(Reader):
             self._keeper.on_done(run.partition, hold, position)
 
     def _place(self, run: RecordBatch | Gap, sequence: int) -> Position:
-        home_epoch = self._home_epoch if isinstance(run, Gap) else run.epoch
-        return Position(home_epoch, sequence)
+        home_epoch = run.epoch
+        return Position(self._home_epoch if home_epoch is None else home_epoch, sequence)

@@ -8,9 +8,9 @@ Rules: PROTOCOL R10.
 import attrs
 import trio
 
+from geolog.client.reading.gone import TrimmedRun
 from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until, row_of_transaction
 from geolog.client.reading.record import Gap, GapReason, RecordBatch
-from geolog.client.reading.walk import TrimmedRun
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.wire.entry import EntryKind
@@ -25,6 +25,8 @@ class PartitionRange:
     until: Until
     origin: str | None = None
     """The home whose mirror is read; None if the home is."""
+    diverged: TrimmedRun | None = None
+    """What lies in a dead branch, if the read was to begin there."""
     is_begun: bool = False
     is_over: bool = False
     """Whether the range has been read to its end."""
@@ -46,6 +48,8 @@ class PartitionRange:
         """
         if self.is_over:
             return None
+        if trimmed.epoch is not None:
+            return self._diverged(trimmed, trimmed.epoch)
         first, until = self.begin.sequence, self.until.sequence
         if self.begin.trimmed_from is not None:
             first = self.begin.trimmed_from
@@ -65,6 +69,20 @@ class PartitionRange:
             self.held = attrs.evolve(gap, from_sequence=known)
             return None
         return gap
+
+    def _diverged(self, run: TrimmedRun, epoch: int) -> Gap:
+        """The gap of a reader that was in a dead branch; the range goes on where it begins."""
+        known = run.from_sequence
+        self.begin = attrs.evolve(self.begin, sequence=known)
+        first = None if run.to_sequence <= known else known
+        return Gap(
+            str(self.name.stream),
+            self.name.number,
+            GapReason.DIVERGED,
+            first,
+            max(known, run.to_sequence),
+            epoch,
+        )
 
     def take_held(self) -> Gap | None:
         """The held gap, if any; it is held no longer."""

@@ -3,7 +3,7 @@
 It searches the records of the segments first, then the headers of entries, both by bisection;
 it never scans.
 
-Rules: PROTOCOL H10.
+Rules: PROTOCOL H10 and H23.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,15 @@ from geolog.client.reading.bounds import (
     LastRecords,
     Latest,
 )
+from geolog.client.reading.gone import TrimmedRun
 from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until
 from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.protocol.entry_numbering import SEGMENT_BEGIN
+from geolog.protocol.home_record import branch_point, fork_before_place
 from geolog.protocol.ids import DLSN, EntryId, SegmentEntry
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import SegmentRecord
+from geolog.protocol.stream_state import FIRST_HOME_EPOCH, SegmentRecord
 from geolog.wire.batch import Columns
 from geolog.wire.entry import Entry, EntryKind
 from topology.errors import InvalidArgumentError
@@ -72,8 +74,7 @@ class PlaceSearch:
                 return await self._not_before_trim(await self._at_transaction(transaction_id))
             case Earliest():
                 return await self.at_trim(await self._scan.trim())
-            case AtSequence(sequence, home_epoch):
-                self._check_home_epoch(home_epoch)
+            case AtSequence(sequence):
                 return await self._from_sequence(sequence, await self._scan.trim())
             case AtDlsn(dlsn):
                 return await self._at_dlsn(dlsn)
@@ -132,8 +133,7 @@ class PlaceSearch:
                 return Until((end or await self._scan.end()).sequence)
             case LastRecords(count):
                 return Until(max(0, (end or await self._scan.end()).sequence - count))
-            case AtSequence(sequence, home_epoch):
-                self._check_home_epoch(home_epoch)
+            case AtSequence(sequence):
                 return Until(sequence if limit is None else min(sequence, limit))
             case AtDlsn(dlsn):
                 return Until(limit, dlsn=dlsn)
@@ -142,17 +142,38 @@ class PlaceSearch:
             case AtTransaction(transaction_id):
                 return Until(limit, transaction_id=transaction_id)
 
-    def _check_home_epoch(self, home_epoch: int | None) -> None:
-        """InvalidArgumentError for a home epoch that the log does not have, or not whole.
+    async def in_lineage(self, bound: Bound | None) -> tuple[Bound | None, TrimmedRun | None]:
+        """The bound as one of the log as it goes on; and if it was in a dead branch, the gap.
 
-        A planned move loses no record, so a position of the home before means the same.
+        A position of an earlier home means the same up to where that home's epoch ends.
+        InvalidArgumentError for a home epoch that the stream does not have.
         """
-        first, last = self._scan.session_epoch, self._scan.home_epoch
-        if home_epoch is not None and not first <= home_epoch <= last:
-            known = f"its only one is {last}" if first == last else f"it has {first} to {last}"
-            raise InvalidArgumentError(
-                f"{self._scan.name} has no home epoch {home_epoch}: {known}"
-            )
+        last = self._scan.home_epoch
+        match bound:
+            case AtSequence(sequence, int(home_epoch)):
+                if not FIRST_HOME_EPOCH <= home_epoch <= last:
+                    raise InvalidArgumentError(
+                        f"{self._scan.name} has no home epoch {home_epoch}: its homes have"
+                        f" {FIRST_HOME_EPOCH} to {last}"
+                        if last > FIRST_HOME_EPOCH
+                        else f"{self._scan.name} has no home epoch {home_epoch}: its only one"
+                        f" is {last}"
+                    )
+                if home_epoch == last:
+                    return bound, None
+                fork = branch_point(await self._scan.forks(), home_epoch)
+                if fork is None or sequence <= fork.sequence:
+                    return bound, None
+                run = TrimmedRun(fork.sequence, sequence, epoch=fork.home_epoch)
+                return AtSequence(fork.sequence), run
+            case AtDlsn(dlsn) if last > FIRST_HOME_EPOCH:
+                forks = await self._scan.forks()
+                fork = fork_before_place(forks, dlsn.segment, SegmentEntry(dlsn.entry))
+                if fork is None:
+                    return bound, None
+                run = TrimmedRun(fork.sequence, fork.sequence, epoch=fork.home_epoch)
+                return AtSequence(fork.sequence), run
+        return bound, None
 
     async def at_sequence(self, sequence: int) -> Begin:
         """The place of a sequence that was not trimmed."""

@@ -233,7 +233,7 @@ class ProxiedRead:
         """Hand it to the reader, and remember where to go on."""
         await self.send.send(run)
         if isinstance(run, Gap):
-            after = AtSequence(run.to_sequence)
+            after = AtSequence(run.sequence_next, run.epoch)
         else:
             after = AtSequence(run.end_sequence, run.epoch)
         self.path = attrs.evolve(self.path, start=bound_text(after))
@@ -285,13 +285,14 @@ def _record_of(message: Document) -> RecordBatch:
 
 def _gap_of(message: Document) -> Gap:
     fields = _Fields(message)
-    first = message.get("from")
+    first, epoch = message.get("from"), message.get("epoch")
     return Gap(
         stream=fields.text("stream"),
         partition=fields.number("partition"),
         reason=GapReason(fields.text("reason")),
         from_sequence=first if isinstance(first, int) else None,
         to_sequence=fields.number("to"),
+        epoch=epoch if isinstance(epoch, int) else None,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Generic, Protocol, TypeVar
 
 import attrs
 
-from geolog.client.reading.record import Gap, Record, RecordBatch
+from geolog.client.reading.record import Gap, GapReason, Record, RecordBatch
 from topology.errors import ClosedError, GeologError, InvalidArgumentError, TrimmedError, public
 
 T = TypeVar("T")
@@ -152,12 +152,20 @@ class Items(Generic[T]):
 
 @public
 class ReadTrimmedError(TrimmedError):
-    """Records in the range of a read were trimmed; `gap` says which. Read on after them."""
+    """Records in the range of a read are not in the stream; `gap` says which, and why.
+
+    Read on after them.
+    """
 
     def __init__(self, gap: Gap) -> None:
         first = "the first requested" if gap.from_sequence is None else gap.from_sequence
+        where = f"{gap.stream}#{gap.partition}"
         super().__init__(
-            f"{gap.stream}#{gap.partition}: records were trimmed, from {first} to"
-            f" {gap.to_sequence - 1}; the first one left is {gap.to_sequence}"
+            f"{where}: the home was failed over; records {first} to {gap.to_sequence - 1} of"
+            f" the former home are not in the stream. It goes on at {gap.sequence_next}, in"
+            f" home epoch {gap.epoch} (geolog relay divergence ls {gap.stream})"
+            if gap.reason is GapReason.DIVERGED
+            else f"{where}: records were trimmed, from {first} to {gap.to_sequence - 1}; the"
+            f" first one left is {gap.to_sequence}"
         )
         self.gap = gap

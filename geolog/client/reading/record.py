@@ -53,7 +53,8 @@ class GapReason(enum.Enum):
     TRIMMED = "trimmed"
     """They were truncated, or are past their retention."""
     DIVERGED = "diverged"
-    """They were appended in a former home, and are not in the log of the current one."""
+    """They were appended in a former home that was failed over, behind where the later home
+    begins. Reading goes on there, in the later home."""
     EVICTED = "evicted"
     """They were dropped before they could be relayed."""
 
@@ -68,7 +69,17 @@ class Gap:
     from_sequence: int | None
     """The first missing sequence; None if the read began at a DLSN that is gone."""
     to_sequence: int
-    """The first sequence after the gap."""
+    """The first sequence after the gap. If they `diverged`, the place that the reader had
+    reached in the former home; the later home gives sequences from `from_sequence` on again."""
+    epoch: int | None = None
+    """If they `diverged`, the home epoch in which reading goes on."""
+
+    @property
+    def sequence_next(self) -> int:
+        """The sequence of the record that comes next."""
+        if self.reason is GapReason.DIVERGED and self.from_sequence is not None:
+            return self.from_sequence
+        return self.to_sequence
 
 
 class Record:

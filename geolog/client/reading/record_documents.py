@@ -43,11 +43,15 @@ def _origin(record: Record) -> Json:
 
 
 def gap_document(gap: Gap) -> Json:
-    """The document of a gap: why, and from which sequence to which, exclusive."""
-    return {
+    """The document of a gap: why, and from which sequence to which, exclusive.
+
+    `epoch` only if it diverged: the home epoch in which reading goes on.
+    """
+    document: Json = {
         "stream": gap.stream,
         "partition": gap.partition,
         "reason": gap.reason.value,
         "from": gap.from_sequence,
         "to": gap.to_sequence,
     }
+    return document if gap.epoch is None else document | {"epoch": gap.epoch}

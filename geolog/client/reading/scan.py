@@ -21,6 +21,7 @@ from geolog.ledger.reading.ledger_reader import FetchedEntry, LedgerReader
 from geolog.ledger.reading.ledger_tail import LedgerTails
 from geolog.partition.tail import TailFinder
 from geolog.protocol.asking_pace import AskingPace
+from geolog.protocol.home_record import Fork
 from geolog.protocol.ids import NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
@@ -66,7 +67,6 @@ class PartitionScan:
         name: PartitionName,
         *,
         home_epoch: int,
-        session_epoch: int | None = None,
         origin: str | None = None,
         has_rows: bool = False,
         partitions: PartitionMetadata,
@@ -80,8 +80,6 @@ class PartitionScan:
     ) -> None:
         """Read a log as of this home epoch.
 
-        session_epoch: the first home epoch since which no move has lost a record; the home
-        epoch if left out.
         origin: the home, if `name` is its mirror. has_rows: whether several ledgers of its list
         may be parts of one segment, as in a mirror.
         """
@@ -89,7 +87,6 @@ class PartitionScan:
         self.has_rows = has_rows
         self.origin = origin
         self.home_epoch = home_epoch
-        self.session_epoch = home_epoch if session_epoch is None else session_epoch
         self.reader = reader
         self.tails = tails
         self.config = config
@@ -166,6 +163,17 @@ class PartitionScan:
             late=f"the first sequence of {self.name} could not be looked up",
             why="metadata does not answer",
         )
+
+    async def forks(self) -> tuple[Fork, ...]:
+        """Where later homes begin in this partition, as it is now, with retries."""
+        homes = self._partitions.homes
+        await self._insist(
+            lambda: homes.has_changed(self.name),
+            timeout_s=self.config.end_timeout_s,
+            late=f"the home of {self.name.stream} could not be looked up",
+            why="metadata does not answer",
+        )
+        return await homes.forks_of(self.name)
 
     async def is_sealed_before(self, number: int) -> bool:
         """Whether the partition is sealed without this segment. NoSuchStreamError."""

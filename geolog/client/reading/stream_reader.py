@@ -24,13 +24,14 @@ from geolog.client.reading.bounds import (
     check_order,
     wrong_order,
 )
+from geolog.client.reading.gone import TrimmedRun, runs_gone
 from geolog.client.reading.partition_range import PartitionRange
 from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.read_range import Begin, Until
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.record import Gap, RecordBatch
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
-from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk, runs_gone
+from geolog.client.reading.walk import Chunk, open_walk
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
@@ -183,15 +184,19 @@ async def found_range(
     async def find_end() -> PartitionEnd | None:
         return None if is_following else await scan.end()
 
+    search = PlaceSearch(scan)
+    start_now, diverged = await search.in_lineage(start)
+    stop, _ = await search.in_lineage(stop)
+    assert start_now is not None
+    start = start_now
     end, _ = await both(find_end, scan.refresh)
     if end is not None:
         check_within(scan.name, start, end)
         check_within(scan.name, stop, end)
-    search = PlaceSearch(scan)
     begin = await search.locate(start, end)
     until = await search.until(stop, end)
     _check_located(start, begin, stop, until)
-    return PartitionRange(scan.name, begin, until, scan.origin), end
+    return PartitionRange(scan.name, begin, until, scan.origin, diverged), end
 
 
 def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) -> None:
@@ -250,6 +255,8 @@ async def _read_ahead(
     async with send:
         try:
             begin = wanted.begin
+            if wanted.diverged is not None:
+                await send.send((wanted, wanted.diverged))
             if begin.trimmed_from is not None:
                 trim = await scan.trim_record()
                 for run in runs_gone(trim, begin.trimmed_from, begin.sequence):

@@ -7,7 +7,7 @@ def taken_to(run: RecordBatch | Gap, item: Record | Gap | None) -> int:
     """The sequence after what was taken. item: the last of its items, if taken one by one."""
     if isinstance(item, Record):
         return item.sequence + 1
-    return run.to_sequence if isinstance(run, Gap) else run.end_sequence
+    return run.sequence_next if isinstance(run, Gap) else run.end_sequence
 
 
 def taken_before(item: Record | Gap | None) -> int | None:

@@ -11,7 +11,7 @@ not come. `LedgerWatch` reports changes of an open ledger.
 A segment may be trimmed at any moment. The walk then goes on where the partition begins, and
 reports the gap.
 
-Rules: PROTOCOL H10, H14, R1, R7, R10, R11 and R16.
+Rules: PROTOCOL H10, H14, H23, R1, R7, R10, R11 and R16.
 """
 
 from collections import deque
@@ -22,19 +22,21 @@ import attrs
 import trio
 
 from geolog.background import open_background
+from geolog.client.reading.gone import TrimmedRun, runs_gone
 from geolog.client.reading.ledger_watch import LedgerWatch
 from geolog.client.reading.place_search import PlaceSearch
-from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin
+from geolog.client.reading.read_range import Begin
 from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.ledger.reading.ledger_tail import LedgerTail
 from geolog.protocol.entry_numbering import SEGMENT_BEGIN
+from geolog.protocol.home_record import branch_point
 from geolog.protocol.ids import NO_ENTRY, EntryId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import SegmentRecord, TrimRecord
+from geolog.protocol.stream_state import SegmentRecord
 from topology.errors import (
     ConflictError,
     DamagedBytesError,
@@ -52,23 +54,6 @@ class Chunk:
 
     segment: SegmentRecord
     entries: list[FetchedEntry]
-
-
-@attrs.frozen
-class TrimmedRun:
-    """Sequences that are gone, from the next one due."""
-
-    from_sequence: int
-    to_sequence: int
-    is_evicted: bool = False
-    """Whether the mirror never had them; else they were trimmed."""
-
-
-def runs_gone(trim: TrimRecord, first: int, end: int) -> list[TrimmedRun]:
-    """The runs of sequences, up to `end`, that a partition with this trim has no more."""
-    if first == UNKNOWN_SEQUENCE:
-        return [TrimmedRun(first, end)]
-    return [TrimmedRun(*part) for part in trim.parts_of(first, end)]
 
 
 @asynccontextmanager
@@ -121,6 +106,7 @@ class PartitionWalk:
         self._readable = NO_ENTRY  # By the ledger's own numbers.
         self._stream: LedgerStream | None = None
         self._is_sealed = False  # And read to its end.
+        self._home_epoch: int | None = None  # Of the last entry.
         self._deliver = deliver
         self._tail: LedgerTail | None = None  # Of the watched ledger.
         self._followed: SegmentRecord | None = None  # The segment of the tail.
@@ -175,7 +161,8 @@ class PartitionWalk:
 
         Its home evicted what was between, or the mirror was begun again. It may be a home now.
         """
-        if not self._scan.has_rows or self._entry != row.numbering.first:
+        has_rows = self._scan.has_rows or row.row is not None
+        if not has_rows or self._entry != row.numbering.first:
             return False
         if self._sequence is not None:
             return self._sequence != row.first_sequence
@@ -270,6 +257,7 @@ class PartitionWalk:
             )
         self._entry = SegmentEntry(self._entry + 1)
         self._sequence = header.next_sequence
+        self._home_epoch = header.home_epoch
 
     # The tail: after the last entry known to be acknowledged.
 
@@ -425,11 +413,31 @@ class PartitionWalk:
             return None  # Trimmed meanwhile: read the list again.
         return await self._go_to_begin_of(segment)
 
+    async def _leave_dead_branch(self, segment: SegmentRecord) -> TrimmedRun | None:
+        """If a later home begins before what was read last, go on there; what was left behind.
+
+        segment: of the later home, if so.
+        """
+        epoch, due = self._home_epoch, self._sequence
+        if epoch is None or due is None or segment.home_epoch <= epoch:
+            return None
+        fork = branch_point(await self._scan.forks(), epoch)
+        if fork is None or due <= fork.sequence:
+            return None
+        begin = await PlaceSearch(self._scan).at_sequence(fork.sequence)
+        self._segment, self._entry = begin.row_number, begin.entry
+        self._sequence, self._least_sequence = None, fork.sequence
+        self._home_epoch, self._ledger = None, None
+        return TrimmedRun(fork.sequence, due, epoch=fork.home_epoch)
+
     async def _go_to_begin_of(self, segment: SegmentRecord) -> TrimmedRun | None:
         """Go to the first entry of the segment's ledger; sequences in between are gone."""
         number = segment.row_number
-        due = self._least_sequence if self._sequence is None else self._sequence
         self._close_stream()
+        diverged = await self._leave_dead_branch(segment)
+        if diverged is not None:
+            return diverged
+        due = self._least_sequence if self._sequence is None else self._sequence
         if segment.first_sequence <= due:
             if self._sequence is not None and segment.first_sequence < self._sequence:
                 raise ConflictError(

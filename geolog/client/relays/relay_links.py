@@ -6,7 +6,7 @@ as down, with the reason: what nobody tells is not left out.
 Rules: PROTOCOL T3.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -16,6 +16,7 @@ import trio
 from geolog.background import all_of, open_background
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.partition.relay_multicast import FindRelays
+from geolog.protocol.failover_record import HeardTail, HeardTailsReport
 from geolog.protocol.relay_report import LinkState, RelayedStreamReport, RelayEvent, RelayReport
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.transport.message_socket import MessageTransport
@@ -23,7 +24,9 @@ from geolog.transport.seam import Address, ConnectionFailedError
 from geolog.wire.relay_report import (
     REPORT_BYTES_MAX,
     REPORT_PATH,
+    SUBPROTOCOL_HEARD,
     SUBPROTOCOL_REPORT,
+    decode_heard,
     decode_report,
 )
 from topology.errors import GeologError
@@ -172,6 +175,29 @@ class RelayLinks:
                 f"relay {address} of {home} said nothing for {silent_s_max:g} s"
             ) from None
 
+    async def heard_tails(self, regions: Iterable[str]) -> list[HeardTailsReport]:
+        """How far homes had come, as far as the relays of these regions have heard.
+
+        Relays that do not answer in time are left out.
+        """
+        addresses = [
+            address for region in regions for address in await self._find_relays(region)
+        ]
+        answers: list[HeardTailsReport] = []
+
+        async def ask_one(address: Address) -> None:
+            with trio.move_on_after(_ANSWER_S), suppress(GeologError):
+                async with self._messages.open(
+                    address,
+                    REPORT_PATH,
+                    subprotocols=(SUBPROTOCOL_HEARD,),
+                    message_bytes_max=REPORT_BYTES_MAX,
+                ) as socket:
+                    answers.append(decode_heard(await socket.receive()))
+
+        await all_of([partial(ask_one, one) for one in addresses])
+        return answers
+
     async def ask(self, home: str) -> RelayReport | _NoReport:
         """One report of a home's coordinator."""
         answers: list[RelayReport] = []
@@ -207,6 +233,16 @@ class RelayLinks:
             return _with_coverage(answers[0], coverages.get(answers[0].standby or ""))
         told = [str(errors[one]) for one in addresses if one in errors]
         return _NoReport("; ".join(told) or _no_relay(home))
+
+
+def heard_of(reports: Iterable[HeardTailsReport], record: StreamRecord) -> list[HeardTail]:
+    """The tails of a stream's current home that these reports tell of."""
+    return [
+        tail
+        for report in reports
+        for tail in report.tails
+        if (tail.life, tail.home_epoch) == (record.life, record.home_epoch)
+    ]
 
 
 async def next_event(events: AsyncIterator[RelayEvent]) -> RelayEvent | None:

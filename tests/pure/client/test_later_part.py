@@ -20,10 +20,11 @@ from geolog.client.reading.bounds import (
     AtTransaction,
     Bound,
 )
+from geolog.client.reading.gone import TrimmedRun
 from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
-from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk
+from geolog.client.reading.walk import Chunk, open_walk
 from geolog.ledger.reading.ledger_reader import LedgerReadConfig, LedgerReader
 from geolog.ledger.reading.ledger_tail import LedgerTails, TailConfig
 from geolog.ledger.recovery.ledger_recovery import RecoveryConfig

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence as Several
 
+from geolog.client.reading.gone import TrimmedRun
 from geolog.client.reading.partition_range import PartitionRange
 from geolog.client.reading.read_range import Begin, Until
 from geolog.client.reading.record import Gap
-from geolog.client.reading.walk import TrimmedRun
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.protocol.ids import EntryId, Epoch, InstanceId, LedgerId, Sequence
 from geolog.protocol.ledger_state import Member

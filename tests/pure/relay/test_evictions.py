@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 import geolog
+from geolog.client.reading.gone import TrimmedRun
 from geolog.client.reading.read_range import Begin
-from geolog.client.reading.walk import Chunk, TrimmedRun, open_walk
+from geolog.client.reading.walk import Chunk, open_walk
 from geolog.partition.mirror_writer import EvictedError
 from geolog.protocol.ids import Sequence
 from geolog.protocol.stream_state import PartitionName, SequenceGap, TrimRecord

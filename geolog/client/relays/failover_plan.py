@@ -1,0 +1,192 @@
+"""Looks ahead at a failover: what each mirror has, and what may be lost, before anything moves.
+
+Rules: PROTOCOL H19 and H22.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from geolog.protocol.failover_record import (
+    HeardTail,
+    RangeAtRisk,
+    latest_tails,
+    range_at_risk,
+)
+from geolog.protocol.stream_state import StreamRecord
+
+
+@attrs.frozen(kw_only=True)
+class FoundEnd:
+    """Where a partition's log in one region ends, as far as it could be read."""
+
+    region: str
+    partition: int
+    rank: tuple[int, int, int]
+    """Home epoch, segment and entry behind its last one, up to the branch point."""
+    sequence_next: int
+    """The sequence behind its last record."""
+    lacks: int = 0
+    """Records in the middle that its home dropped before it got them."""
+
+
+@attrs.frozen(kw_only=True)
+class FailoverCandidate:
+    """A region that has mirrors of the stream."""
+
+    region: str
+    partitions_reached: int
+    """Partitions whose mirror there could be read to its end."""
+    records: int
+    """Sequences that those mirrors reach, in all."""
+    lacks_records: int
+    """Records that other regions have and it lacks; it would fetch them first."""
+    lacks_evicted: int
+    """Records that its mirrors never got, because the home had dropped them: a home there would
+    lack them for good."""
+
+
+@attrs.frozen(kw_only=True)
+class FailoverPlan:
+    """A failover of one stream, before it is made."""
+
+    stream: str
+    home: str | None
+    to: str
+    """The new home: the one that was named, else the best candidate; empty if there is none."""
+    partitions: int
+    candidates: tuple[FailoverCandidate, ...]
+    """The best first."""
+    home_answers: bool
+    """Whether the logs at home can be read to their ends: then nothing is lost, and the home
+    may not be lost at all."""
+    ranges: tuple[RangeAtRisk, ...]
+    """For each partition what would be at risk."""
+    why_not: str | None
+    """Why the stream cannot be failed over now; None if nothing is known."""
+
+    @property
+    def at_risk_records(self) -> int | None:
+        """Records known to be at risk, in all; None if for a partition nothing is known."""
+        counts = [one.records_count for one in self.ranges]
+        known = [one for one in counts if one is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    @property
+    def heard_us(self) -> int | None:
+        """When the oldest of the tails was heard that this is told by; None without any."""
+        heard = [one.heard_us for one in self.ranges if one.heard_us is not None]
+        return min(heard, default=None)
+
+
+def failover_plan(
+    record: StreamRecord,
+    to: str | None,
+    found: Sequence[FoundEnd],
+    tails: Sequence[HeardTail],
+    known: Mapping[int, int],
+    *,
+    why_never: str | None,
+) -> FailoverPlan:
+    """The plan for one stream.
+
+    found: the ends that could be read, the home's among them. tails: what was heard of the
+    home. known: for each partition the sequence behind the last record that metadata knows the
+    home to have. why_never: why it cannot move there whatever the logs have.
+    """
+    home = record.home
+    by_partition: dict[int, list[FoundEnd]] = {}
+    for one in found:
+        by_partition.setdefault(one.partition, []).append(one)
+    best = {
+        number: max((one.sequence_next for one in ends), default=0)
+        for number, ends in by_partition.items()
+    }
+    candidates = sorted(
+        (_candidate(region, found, best) for region in record.relay_to),
+        key=lambda one: (
+            one.lacks_evicted,
+            -one.partitions_reached,
+            one.lacks_records,
+            one.region,
+        ),
+    )
+    chosen = to
+    if chosen is None:
+        ready = [one for one in candidates if one.partitions_reached == record.partitions]
+        chosen = ready[0].region if ready else ""
+    why_not = why_never
+    if why_not is None:
+        why_not = _why_not_now(record, chosen, candidates)
+    at_home = {one.partition for one in found if one.region == home}
+    heard = latest_tails(tails)
+    return FailoverPlan(
+        stream=str(record.name),
+        home=home,
+        to=chosen,
+        partitions=record.partitions,
+        candidates=tuple(candidates),
+        home_answers=len(at_home) == record.partitions,
+        ranges=tuple(
+            _at_risk(
+                number,
+                by_partition.get(number, ()),
+                heard.get(number),
+                known.get(number, 0),
+                is_whole=number in at_home,
+            )
+            for number in range(record.partitions)
+        ),
+        why_not=why_not,
+    )
+
+
+def _candidate(
+    region: str, found: Sequence[FoundEnd], best: Mapping[int, int]
+) -> FailoverCandidate:
+    mine = [one for one in found if one.region == region]
+    return FailoverCandidate(
+        region=region,
+        partitions_reached=len(mine),
+        records=sum(one.sequence_next for one in mine),
+        lacks_records=sum(best[one.partition] - one.sequence_next for one in mine),
+        lacks_evicted=sum(one.lacks for one in mine),
+    )
+
+
+def _why_not_now(
+    record: StreamRecord, to: str, candidates: Sequence[FailoverCandidate]
+) -> str | None:
+    if not candidates:
+        return f"{record.name} is relayed nowhere, so no region has a copy of it"
+    if not to:
+        reached = ", ".join(f"{one.region} {one.partitions_reached}" for one in candidates)
+        return (
+            f"no region has all {record.partitions} mirrors of {record.name} within reach"
+            f" (partitions reached: {reached})"
+        )
+    (chosen,) = (one for one in candidates if one.region == to)
+    missing = record.partitions - chosen.partitions_reached
+    if missing:
+        return (
+            f"the mirrors of {missing} of {record.partitions} partitions in {to} are out of"
+            " reach"
+        )
+    return None
+
+
+def _at_risk(
+    number: int,
+    ends: Sequence[FoundEnd],
+    tail: HeardTail | None,
+    known: int,
+    *,
+    is_whole: bool,
+) -> RangeAtRisk:
+    return range_at_risk(
+        number,
+        from_sequence=max((one.sequence_next for one in ends), default=0),
+        tail=tail,
+        known=known,
+        is_nothing_lost=is_whole,
+    )

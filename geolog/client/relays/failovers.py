@@ -1,0 +1,253 @@
+"""Failing streams over, and what became of the records that a fork left behind.
+
+Rules: PROTOCOL H19, H20 and H22.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import attrs
+import trio
+
+from geolog.background import all_of, both
+from geolog.catalog.home_moves import check_can_move
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.client.relays.failover_plan import FailoverPlan, FoundEnd, failover_plan
+from geolog.client.relays.relay_links import RelayLinks, heard_of
+from geolog.partition.home_failover import (
+    FailoverConfig,
+    FailoverReport,
+    HomeFailover,
+    last_known_sequence,
+)
+from geolog.partition.home_switch import EndOf
+from geolog.partition.stream_upkeep import StreamUpkeep
+from geolog.protocol.failover_record import FailoverRecord
+from geolog.protocol.home_record import branch_point
+from geolog.protocol.ids import SegmentEntry
+from geolog.protocol.read_end import PartitionEnd
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from topology.errors import (
+    GeologError,
+    InvalidArgumentError,
+    NotFoundError,
+    SealedError,
+    UnavailableError,
+)
+
+_END_S = 5.0
+"""How long the end of a log is looked for before it counts as out of reach."""
+
+_AT_ONCE_MAX = 32
+
+
+@attrs.frozen(kw_only=True)
+class Divergence:
+    """Records of one partition that a region keeps aside: a fork left them behind."""
+
+    stream: str
+    region: str
+    home_epoch: int
+    """Of the home that began at the fork."""
+    partition: int
+    from_sequence: int
+    to_sequence: int
+    """The sequence behind the last record."""
+    bytes: int
+    """Bytes of its batches, those of the row through which the fork goes included."""
+    last_append_time_us: int | None
+    """When the last of them was appended, by the clock of the home that was."""
+
+    @property
+    def records(self) -> int:
+        """Number of the records."""
+        return self.to_sequence - self.from_sequence
+
+    @property
+    def name(self) -> str:
+        """Names it within its stream: REGION~EPOCH#PARTITION."""
+        return f"{self.region}~{self.home_epoch}#{self.partition}"
+
+
+@attrs.frozen(kw_only=True)
+class Failovers:
+    """Failovers of one cluster's streams."""
+
+    who: str
+    upkeep: StreamUpkeep
+    links: RelayLinks
+    end_of: EndOf
+    partition: PartitionConfig
+
+    async def plan(self, record: StreamRecord, to: str | None) -> FailoverPlan:
+        """What failing the stream over would do, as far as that can be told."""
+        why_never: str | None = None
+        try:
+            _check(record, to)
+        except (InvalidArgumentError, SealedError) as error:
+            why_never = str(error)
+        if record.home is None:
+            return failover_plan(record, to, (), (), {}, why_never=why_never)
+        regions = (record.home, *record.relay_to)
+        ends, reports = await both(
+            partial(
+                all_of,
+                [
+                    partial(self._found_end, record, region, number)
+                    for region in regions
+                    for number in range(record.partitions)
+                ],
+                at_once_max=_AT_ONCE_MAX,
+            ),
+            partial(self.links.heard_tails, record.relay_to),
+        )
+        found = [one for one in ends if one is not None]
+        known = dict(
+            await all_of(
+                [
+                    partial(self._known_end, record, number)
+                    for number in range(record.partitions)
+                ],
+                at_once_max=_AT_ONCE_MAX,
+            )
+        )
+        tails = heard_of(reports, record)
+        return failover_plan(record, to, found, tails, known, why_never=why_never)
+
+    async def _found_end(
+        self, record: StreamRecord, region: str, number: int
+    ) -> FoundEnd | None:
+        """Where a log ends within its lineage; None if it cannot be read in time."""
+        name = record.log_in(region, number)
+        partitions = self.upkeep.partitions
+        with trio.move_on_after(_END_S), suppress(GeologError):
+            end = await self.end_of(name)
+            last = await partitions.segments.last(name)
+            trim = await partitions.trims.read(name)
+            homes = partitions.homes
+            await homes.has_changed(name)
+            forks = await homes.forks_of(name)
+            epoch = record.home_epoch if last is None else last.record.home_epoch
+            sequence, rank = end.sequence, (epoch, end.segment, int(end.entry))
+            if last is not None and end.entry > 0:
+                await self._read_last(last.record, end)
+            fork = branch_point(forks, epoch)
+            if fork is not None and fork.is_before(end.segment, SegmentEntry(end.entry - 1)):
+                sequence = min(sequence, fork.sequence)
+                rank = (epoch, fork.segment, int(fork.entry))
+            return FoundEnd(
+                region=region,
+                partition=number,
+                rank=rank,
+                sequence_next=sequence,
+                lacks=0 if trim.gap is None else trim.gap.end - trim.gap.first,
+            )
+        return None
+
+    async def _read_last(self, row: SegmentRecord, end: PartitionEnd) -> None:
+        """Read the last entry: metadata may know the end of a log that cannot be read."""
+        if row.row_number != end.row_number:
+            return  # The log has gone on meanwhile, so it can be written.
+        takeover = self.upkeep.takeover
+        ledger = (await takeover.ledgers.read(row.ledger)).record
+        last = row.numbering.in_ledger(SegmentEntry(end.entry - 1))
+        await takeover.reader().read_one(ledger, last)
+
+    async def _known_end(self, record: StreamRecord, number: int) -> tuple[int, int]:
+        """The sequence behind the last record that metadata knows the home to have."""
+        segments = self.upkeep.partitions.segments
+        return number, await last_known_sequence(segments, record.partition(number))
+
+    async def move(
+        self,
+        record: StreamRecord,
+        to: str | None,
+        config: FailoverConfig,
+        tell: Callable[[str], None],
+    ) -> FailoverReport:
+        """Fail the stream over: see `HomeFailover`. UnavailableError if no region can be it."""
+        _check(record, to)
+        if to is None:
+            tell("comparing mirrors")
+            plan = await self.plan(record, None)
+            if plan.why_not is not None:
+                raise UnavailableError(f"{plan.why_not}. Nothing was changed")
+            to = plan.to
+        reports = await self.links.heard_tails(record.relay_to)
+        failover = HomeFailover(
+            who=self.who,
+            takeover=self.upkeep.takeover,
+            partition=self.partition,
+            config=config,
+        )
+        return await failover.move(record, to, heard_of(reports, record), tell)
+
+    async def failovers(self, record: StreamRecord) -> list[FailoverRecord]:
+        """The failovers of the stream, the first one first."""
+        return await self.upkeep.partitions.home_moves.failovers(record)
+
+    # What forks left behind.
+
+    async def divergences(self, record: StreamRecord) -> list[Divergence]:
+        """All that the stream's regions keep aside, by epoch, region and partition."""
+        rests = await self.upkeep.catalog.kept_rests(record)
+        found = await all_of(
+            [partial(self._described, record, one) for one in rests], at_once_max=_AT_ONCE_MAX
+        )
+        return [one for one in found if one is not None]
+
+    async def _described(self, record: StreamRecord, rest: PartitionName) -> Divergence | None:
+        partitions = self.upkeep.partitions
+        trim = await partitions.trims.read_latest(rest)
+        rows = [one.record for one in await partitions.segments.all(rest)]
+        ends = [one.last_sequence for one in rows if one.last_sequence is not None]
+        if not ends:
+            return None  # It is being made, or discarded.
+        region = record.region_of(rest)
+        assert region is not None
+        return Divergence(
+            stream=str(record.name),
+            region=region,
+            home_epoch=rest.rest,
+            partition=rest.number,
+            from_sequence=trim.first_sequence,
+            to_sequence=max(ends) + 1,
+            bytes=sum(one.size_bytes or 0 for one in rows),
+            last_append_time_us=max(
+                (one.last_append_time_us for one in rows if one.last_append_time_us),
+                default=None,
+            ),
+        )
+
+    async def named_rest(self, record: StreamRecord, name: str) -> PartitionName:
+        """The kept rest of this name, REGION~EPOCH#PARTITION. NotFoundError names them all."""
+        rests = {
+            f"{record.region_of(one)}~{one.rest}#{one.number}": one
+            for one in await self.upkeep.catalog.kept_rests(record)
+        }
+        found = rests.get(name)
+        if found is None:
+            raise NotFoundError(
+                f"{record.name} has no divergence {name!r}; it has"
+                f" {', '.join(sorted(rests)) or 'none'}"
+            )
+        return found
+
+    async def discard(self, record: StreamRecord, name: str) -> None:
+        """Delete a kept rest with its records, for good. NotFoundError."""
+        await self.upkeep.discard_rest(await self.named_rest(record, name))
+
+
+def _check(record: StreamRecord, to: str | None) -> None:
+    """InvalidArgumentError or SealedError unless it can be failed over, there or anywhere."""
+    if to is not None:
+        check_can_move(record, to, is_failover=True)
+    elif record.relay_to:
+        check_can_move(record, record.relay_to[0], is_failover=True)
+    elif record.home is None:
+        check_can_move(record, "", is_failover=True)
+    else:
+        raise InvalidArgumentError(
+            f"{record.name} is relayed nowhere, so no region has a copy of it to go on with"
+        )

@@ -1,0 +1,379 @@
+"""The home of a stream is lost: it goes on elsewhere, and what was lost is known and kept.
+
+Owners, mirrors and nodes are the real ones; network, disks and metadata are in memory.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog import AtDlsn, AtSequence, Gap, GapReason, Record
+from geolog.partition.home_failover import FailoverReport
+from geolog.partition.mirror_entry import MirrorEntry
+from geolog.partition.mirror_writer import MirrorWriter
+from geolog.protocol.home_record import HomeState
+from sim.in_process import InProcessCluster, open_in_process_cluster
+from tests.pure.whole.mirroring import (
+    HOME,
+    STREAM,
+    TARGET,
+    Durable,
+    entries_of,
+    record_of,
+    relayed,
+    rows_of,
+)
+
+MARS = "mars"
+REGIONS = {HOME: 3, TARGET: 3, MARS: 3}
+
+
+@attrs.frozen
+class Site:
+    """A cluster of three regions, with a client in each."""
+
+    cluster: InProcessCluster
+    east: geolog.Log
+    west: geolog.Log
+    mars: geolog.Log
+
+
+@asynccontextmanager
+async def open_site(*, partitions: int = 1) -> AsyncIterator[Site]:
+    """Three regions, and a stream with its home in the first and mirrors in the others."""
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(open_in_process_cluster(REGIONS))
+        east, west, mars = [
+            await stack.enter_async_context(cluster.open_client(region)) for region in REGIONS
+        ]
+        await east.create_stream(
+            STREAM, mode="regional", home=HOME, relay_to=[TARGET, MARS], partitions=partitions
+        )
+        yield Site(cluster, east, west, mars)
+
+
+async def append(
+    log: geolog.Log, numbers: range, *, writer_id: str | None = None, partition: int = 0
+) -> None:
+    async with log.open_writer(f"{STREAM}#{partition}", writer_id=writer_id) as writer:
+        for number in numbers:
+            await writer.append(b"%d" % number, seq=None if writer_id is None else number)
+
+
+async def relay(log: geolog.Log, count: int | None = None, *, partition: int = 0) -> None:
+    """Bring the log in the client's region `count` entries further, or to the home's end."""
+    record = await record_of(log)
+    name = record.log_in(log.region, partition)
+    entries = await entries_of(log, record.partition(partition))
+    async with log.partition_opener.open_mirror(record, name, Durable()) as mirror:
+        await push(mirror, relayed(entries, behind=mirror.watermark)[:count])
+
+
+async def push(mirror: MirrorWriter, entries: Sequence[MirrorEntry]) -> None:
+    for entry in entries:
+        mirror.push(entry)
+    await mirror.wait_durable()
+
+
+async def values(log: geolog.Log, *, partition: int = 0) -> list[bytes]:
+    async with log.open_reader(f"{STREAM}#{partition}") as reader:
+        return [one.value async for one in reader]
+
+
+def numbered(*numbers: int) -> list[bytes]:
+    return [b"%d" % number for number in numbers]
+
+
+async def items_from(log: geolog.Log, start: geolog.Bound) -> list[Record | Gap]:
+    async with log.open_reader(STREAM, start=start) as reader:
+        return [one async for one in reader.items()]
+
+
+async def test_a_lost_home_goes_on_elsewhere_and_what_it_had_more_is_kept_aside(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(10))
+        await relay(site.west, 4)
+        await relay(site.mars, 7)
+        await site.cluster.kill_region(HOME)
+        report = await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(100, 103))
+        in_west = await values(site.west)
+        await relay(site.mars)
+        in_mars = await values(site.mars)
+        await site.cluster.restart_region(HOME)
+        await relay(site.east)
+        in_east = await values(site.east)
+        kept = await site.west.list_divergences(STREAM)
+        async with site.west.open_divergence(STREAM, kept[0].name) as reader:
+            aside = [(one.value, one.sequence, one.epoch) async for one in reader]
+        record = await record_of(site.west)
+        (failover,) = await site.west.list_failovers(STREAM)
+
+    assert (report.home, report.home_epoch, report.is_nothing_lost) == (TARGET, 2, False)
+    assert report.fetched == ((0, MARS),)
+    assert report.out_of_reach == (HOME,)
+    assert (report.ranges[0].from_sequence, report.at_risk_records) == (7, 3)
+    assert in_west == in_mars == in_east == numbered(0, 1, 2, 3, 4, 5, 6, 100, 101, 102)
+    assert [(one.name, one.from_sequence, one.to_sequence) for one in kept] == [
+        (f"{HOME}~2#0", 7, 10)
+    ]
+    assert aside == [(b"7", 7, 1), (b"8", 8, 1), (b"9", 9, 1)]
+    assert (record.home, record.session_epoch) == (TARGET, 2)
+    assert record.relay_to == (MARS, HOME)
+    assert (failover.home_before, failover.home, failover.home_epoch) == (HOME, TARGET, 2)
+    assert failover.ranges == report.ranges
+
+
+async def _failed_over_while_open(site: Site) -> FailoverReport:
+    """Fail over to the west while a writer at home is open, and has been answered ten times."""
+    found: list[FailoverReport] = []
+
+    async def write() -> None:
+        async with site.east.open_writer(STREAM, writer_id="w") as writer:
+            for number in range(10):
+                await writer.append(b"%d" % number, seq=number)
+            await relay(site.west, 4)
+            found.append(await site.west.failover(STREAM))
+
+    with pytest.raises(geolog.GeologError, match="moves to eu-west"):
+        await write()
+    return found[0]
+
+
+async def test_nothing_is_lost_if_the_old_homes_nodes_answer(autojump_clock: MockClock) -> None:
+    async with open_site() as site:
+        report = await _failed_over_while_open(site)
+        async with site.west.open_writer(STREAM, writer_id="w") as writer:
+            repeated = await writer.append(b"9", seq=9)
+            await writer.append(b"10", seq=10)
+        found = await values(site.west)
+        await relay(site.east)
+        kept = await site.west.list_divergences(STREAM)
+        record = await record_of(site.west)
+
+    assert (report.home, report.is_nothing_lost, report.at_risk_records) == (TARGET, True, 0)
+    assert repeated.sequence == 9
+    assert found == numbered(*range(11))
+    assert kept == []
+    assert record.session_epoch == 1
+
+
+async def test_a_mirror_that_missed_two_failovers_keeps_no_dead_branch(
+    autojump_clock: MockClock,
+) -> None:
+    """East is lost, then west: mars was away, and has what east had when it was lost."""
+    async with open_site() as site:
+        await append(site.east, range(10))
+        await relay(site.west, 4)
+        await relay(site.mars)
+        await site.cluster.kill_region(HOME)
+        await site.cluster.kill_region(MARS)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(20, 26))
+        await site.cluster.restart_region(HOME)
+        await relay(site.east, 2)
+        await site.cluster.kill_region(TARGET)
+        second = await site.east.failover(STREAM, to=HOME)
+        await append(site.east, range(30, 33))
+        await site.cluster.restart_region(MARS)
+        await site.cluster.restart_region(TARGET)
+        await relay(site.mars)
+        await relay(site.west)
+        found = [await values(log) for log in (site.east, site.west, site.mars)]
+        kept = {
+            one.name: (one.from_sequence, one.to_sequence)
+            for one in await site.west.list_divergences(STREAM)
+        }
+
+    assert second.home_epoch == 3
+    assert found[0] == found[1] == found[2]
+    assert found[0][:4] == numbered(0, 1, 2, 3)
+    assert found[0][-3:] == numbered(30, 31, 32)
+    fork = second.ranges[0].from_sequence
+    assert kept[f"{HOME}~2#0"] == (4, 10)
+    assert kept[f"{TARGET}~3#0"] == (fork, 10)
+    assert kept[f"{MARS}~2#0"] == (4, 10)
+
+
+async def test_each_partition_goes_on_behind_the_best_mirror_that_it_has_anywhere(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(partitions=2) as site:
+        for partition in range(2):
+            await append(site.east, range(8), partition=partition)
+        await relay(site.west, 6, partition=0)
+        await relay(site.mars, 3, partition=0)
+        await relay(site.west, 2, partition=1)
+        await relay(site.mars, 5, partition=1)
+        await site.cluster.kill_region(HOME)
+        plan = await site.west.plan_failover(STREAM)
+        report = await site.west.failover(STREAM)
+        found = [await values(site.west, partition=one) for one in range(2)]
+
+    assert (plan.to, plan.home_answers) == (TARGET, False)
+    assert [one.from_sequence for one in plan.ranges] == [6, 5]
+    assert report.fetched == ((1, MARS),)
+    assert found == [numbered(*range(6)), numbered(*range(5))]
+
+
+async def test_a_failover_to_a_region_that_is_down_changes_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(3))
+        await relay(site.west)
+        await site.cluster.kill_region(HOME)
+        await site.cluster.kill_region(TARGET)
+        with pytest.raises(geolog.UnavailableError, match="in eu-west is out of reach"):
+            await site.mars.failover(STREAM, to=TARGET)
+        record = await record_of(site.mars)
+        home = await site.mars.access.partitions.homes.read_latest(record.name, record.life)
+
+    assert (record.home, record.home_epoch, record.moving_to) == (HOME, 1, "")
+    assert home is not None
+    assert home.record.state is HomeState.SETTLED
+    assert not home.record.is_failover
+
+
+async def test_relays_wait_for_a_failover_and_give_up_one_whose_mover_is_gone(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(3))
+        moves, owners = (
+            site.west.access.partitions.home_moves,
+            site.west.partition_opener.upkeep,
+        )
+        mover = owners.takeover.owners
+        await mover.be_present()
+        record = await record_of(site.west)
+        await moves.begin(record, TARGET, mover=mover.presence, move_id="m", is_failover=True)
+        with pytest.raises(geolog.UnavailableError, match="is moving from"):
+            await relay(site.mars)
+        await moves.give_up(record, "m")
+        await moves.begin(
+            record, TARGET, mover=f"{mover.presence}gone", move_id="n", is_failover=True
+        )
+        with pytest.raises(geolog.UnavailableError, match="is being failed over"):
+            await relay(site.mars)
+        await relay(site.mars)
+        found = await values(site.mars)
+
+    assert found == numbered(0, 1, 2)
+
+
+async def test_positions_in_a_dead_branch_go_on_behind_a_gap_where_the_new_home_begins(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(10))
+        async with site.east.open_reader(STREAM, cursor="c") as cursor:
+            before = [one async for one in cursor]
+        await relay(site.west, 4)
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(20, 23))
+        by_sequence = await items_from(site.west, AtSequence(8, 1))
+        by_dlsn = await items_from(site.west, AtDlsn(before[8].dlsn))
+        within = await items_from(site.west, AtSequence(2, 1))
+        async with site.west.open_reader(STREAM, cursor="c") as cursor:
+            by_cursor = [one async for one in cursor.items()]
+        async with site.west.open_reader(STREAM, cursor="c") as cursor:
+            again = [one async for one in cursor.items()]
+        with pytest.raises(geolog.InvalidArgumentError, match="no home epoch 3"):
+            await items_from(site.west, AtSequence(2, 3))
+
+    new = [(b"20", 4, 2), (b"21", 5, 2), (b"22", 6, 2)]
+    told = [_told(one) for one in by_sequence]
+    assert told == [("diverged", 4, 8, 2), *new]
+    assert [_told(one) for one in by_dlsn] == [("diverged", None, 4, 2), *new]
+    assert [_told(one) for one in within] == [(b"2", 2, 1), (b"3", 3, 1), *new]
+    assert [_told(one) for one in by_cursor] == [("diverged", 4, 10, 2), *new]
+    assert again == []
+
+
+def _told(item: Record | Gap) -> tuple[object, ...]:
+    if isinstance(item, Gap):
+        return item.reason.value, item.from_sequence, item.to_sequence, item.epoch
+    return item.value, item.sequence, item.epoch
+
+
+async def test_a_reader_that_followed_the_dead_branch_hears_where_the_stream_goes_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(6))
+        await relay(site.west, 4)
+        async with site.east.open_reader(STREAM, follow=True) as reader:
+            items = reader.items()
+            seen = [await anext(items) for _ in range(6)]
+            await site.cluster.kill_region(HOME)
+            await site.west.failover(STREAM, to=TARGET)
+            await append(site.west, range(20, 22))
+            await site.cluster.restart_region(HOME)
+            await relay(site.east)
+            with trio.fail_after(60):
+                gap = await anext(items)
+                after = [await anext(items) for _ in range(2)]
+
+    assert [_told(one) for one in seen] == [(b"%d" % n, n, 1) for n in range(6)]
+    assert gap == Gap(STREAM, 0, GapReason.DIVERGED, 4, 6, 2)
+    assert [_told(one) for one in after] == [(b"20", 4, 2), (b"21", 5, 2)]
+
+
+async def test_a_writer_of_the_lost_home_has_to_open_again_and_hears_what_is_left(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(10), writer_id="w")
+        await relay(site.west, 5)
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        async with site.west.open_writer(STREAM, writer_id="w") as writer:
+            again = [await writer.append(b"%d" % n, seq=n) for n in range(2, 10)]
+        found = await values(site.west)
+
+    assert found == numbered(*range(10))
+    assert [one.sequence for one in again] == list(range(2, 10))
+    epochs = {one.epoch for one in again[:2]}, {one.epoch for one in again[2:]}
+    assert epochs == ({1}, {2})
+
+
+async def test_a_ledger_that_a_fork_went_through_lives_as_long_as_a_list_names_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(10))
+        await relay(site.west, 4)
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(20, 22))
+        await site.cluster.restart_region(HOME)
+        await relay(site.east)
+        record = await record_of(site.east)
+        (kept,) = await site.east.list_divergences(STREAM)
+        shared = (await rows_of(site.east, record.log_in(HOME, 0)))[0]
+        await site.east.discard_divergence(STREAM, kept.name)
+        after = (await rows_of(site.east, record.log_in(HOME, 0)))[0]
+        in_east = await values(site.east)
+        gone = await site.east.list_divergences(STREAM)
+        await site.east.delete_stream(STREAM)
+        catalog = site.east.access.catalog
+        left = [
+            one
+            for bucket in await catalog.buckets()
+            for one in await catalog.records_in(bucket)
+        ]
+
+    assert shared.shared_with == (2,)
+    assert after == attrs.evolve(shared, shared_with=())
+    assert in_east == numbered(0, 1, 2, 3, 20, 21)
+    assert gone == []
+    assert not any(left)
