@@ -1,6 +1,6 @@
 """Looking at a cluster as a whole: its nodes and its health."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import trio
@@ -73,10 +73,12 @@ async def judge_cluster(
     ask_reach: AskReach | None,
     ledgers_max: int | None = LEDGERS_JUDGED_MAX,
     links: Sequence[RelayedStreamReport] = (),
+    divergences: Mapping[str, int] | None = None,
 ) -> HealthReport:
     """Judge the cluster now; if there are more ledgers than `ledgers_max`, judge a sample.
 
-    links: of relayed streams, as their coordinators tell.
+    links: of relayed streams, as their coordinators tell. divergences: how many each stream
+    has, of those that have any.
     `ask_reach`: asks the servers of the metadata store for their state; None if not known.
     """
     switches = await read_switches(access.metadata, access.cluster)
@@ -98,6 +100,7 @@ async def judge_cluster(
         metadata_spare=None if reach is None else reach.spare_count,
         metadata_away=() if reach is None else reach.away,
         links=links,
+        divergences=divergences or {},
     )
     streams = await _stream_states(access)
     ledgers = await judge_ledgers(

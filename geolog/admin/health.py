@@ -69,6 +69,9 @@ class ClusterState:
     """For each of its servers that is unavailable, the reason."""
     links: Sequence[RelayedStreamReport] = ()
     """Each relayed partition on its way to each target."""
+    divergences: Mapping[str, int] = attrs.field(factory=dict)
+    """Streams of which regions keep records aside that a failover left behind, and how many
+    divergences there are of each."""
 
     @property
     def down(self) -> list[NodeRecord]:
@@ -210,6 +213,14 @@ def _link_reasons(cluster: ClusterState) -> Iterator[_Reason]:
                 links.setdefault((one.home, one.target), []).append(one)
         yield from _first([_link_reason(trouble, found) for found in links.values()])
     yield from _first([_held_reason(one) for one in cluster.links if one.is_held])
+    yield from _first([_diverged_reason(*one) for one in cluster.divergences.items()])
+
+
+def _diverged_reason(stream: str, count: int) -> _Reason:
+    return _degraded(
+        f"stream {stream} has {_counted(count, 'divergence')}: records that a failover left"
+        f" behind. Export them, then discard them; see `geolog relay divergence ls {stream}`"
+    )
 
 
 def _held_reason(one: RelayedStreamReport) -> _Reason:

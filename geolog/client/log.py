@@ -59,6 +59,7 @@ from geolog.client.reading.stream_reader import (
     check_within,
     open_stream_reader,
 )
+from geolog.client.relays.divergence_export import export_into
 from geolog.client.relays.failover_plan import FailoverPlan
 from geolog.client.relays.failovers import Divergence, Failovers
 from geolog.client.relays.mirror_begins import (
@@ -871,6 +872,29 @@ class Log:
             yield reader
 
     @_public
+    async def export_divergence(
+        self,
+        name: str,
+        divergence: str,
+        *,
+        into: str,
+        progress: Callable[[int], None] | None = None,
+    ) -> int:
+        """Append the records of a divergence to a stream, each once; returns how many.
+
+        They go under a writer id of their own, with their old sequences as seqs; the ids and
+        seqs of their writers, times and transaction ids go into headers (`diverged-…`). Repeat
+        it if it fails: records that are there are not appended again. progress: called with the
+        records appended so far. NoSuchStreamError, NotFoundError; errors as of appending.
+        """
+        async with self.open_divergence(name, divergence) as reader:
+            return await export_into(
+                reader,
+                lambda writer_id: self.open_writer(into, writer_id=writer_id),
+                progress or (lambda _count: None),
+            )
+
+    @_public
     async def discard_divergence(self, name: str, divergence: str) -> None:
         """Delete a divergence, named REGION~EPOCH#PARTITION, for good.
 
@@ -927,6 +951,7 @@ class Log:
             ask_reach=self._ask_reach,
             ledgers_max=None if every_ledger else LEDGERS_JUDGED_MAX,
             links=await self.links.status(),
+            divergences=await self._failovers.counts(await self.links.relayed()),
         )
 
     @_public

@@ -50,6 +50,10 @@ class BatchSeqs:
             return iter(range(self.first, self.first + self.count))
         return (self.first + distance for distance in _distances(self.gaps))
 
+    def at(self, row: int) -> int:
+        """The seq of the record in this row."""
+        return self.first + (_distances(self.gaps)[row] if self.gaps else row)
+
     def row_of(self, seq: int) -> int | None:
         """The row of the record with this seq, or None."""
         distance = seq - self.first

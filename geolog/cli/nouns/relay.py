@@ -9,6 +9,8 @@ import trio
 
 from geolog.cli.arguments import confirm, partition_or_stream, stream_name
 from geolog.cli.invocation import Noun, examples, this_invocation
+from geolog.cli.nouns import relay_divergence
+from geolog.cli.nouns.relay_failover import failover
 from geolog.cli.nouns.relay_moves import switch_over
 from geolog.cli.session import ask, open_log, too_slow
 from geolog.cli.signals import ending_at_signals
@@ -30,6 +32,8 @@ def command() -> None:
 
 
 command.add_command(switch_over)
+command.add_command(failover)
+command.add_command(relay_divergence.command)
 
 
 @command.command(

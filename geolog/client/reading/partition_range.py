@@ -122,6 +122,7 @@ class PartitionRange:
                 end_row=line.record_count,
                 hedged=fetched.is_hedged,
                 origin=self.origin,
+                stamp=line.writer,
             )
             slot += line.record_count
             found += self._decided(batch)

@@ -7,6 +7,7 @@ import attrs
 
 from geolog.protocol.ids import DLSN, Position
 from geolog.wire.batch import Batch
+from geolog.wire.entry import WriterStamp
 
 
 @attrs.frozen(eq=False)
@@ -30,6 +31,9 @@ class RecordBatch:
     """Whether an extra request, to a further replica, was answered first."""
     origin: str | None = None
     """The home that the records were relayed from, if they were read from a mirror."""
+    stamp: WriterStamp | None = attrs.field(default=None, repr=False)
+    """The named writer of the batch, and the seqs of all its rows; None without a name, and if
+    a proxy has read it."""
 
     def __len__(self) -> int:
         return self.end_row - self.first_row
@@ -129,6 +133,18 @@ class Record:
     def transaction_id(self) -> int | None:
         """The application's own number, if it gave one."""
         return self._batch.batch.transaction_id(self._row)
+
+    @property
+    def writer_id(self) -> str | None:
+        """The id of its named writer; None without one, and if a proxy has read it."""
+        stamp = self._batch.stamp
+        return None if stamp is None else stamp.writer_id.decode()
+
+    @property
+    def seq(self) -> int | None:
+        """The number that its named writer gave it; None likewise."""
+        stamp = self._batch.stamp
+        return None if stamp is None else stamp.seqs.at(self._row)
 
     @property
     def timestamp_us(self) -> int:

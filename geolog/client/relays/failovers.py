@@ -3,7 +3,7 @@
 Rules: PROTOCOL H19, H20 and H22.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -27,7 +27,12 @@ from geolog.protocol.failover_record import FailoverRecord
 from geolog.protocol.home_record import branch_point
 from geolog.protocol.ids import SegmentEntry
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from geolog.protocol.stream_state import (
+    FIRST_HOME_EPOCH,
+    PartitionName,
+    SegmentRecord,
+    StreamRecord,
+)
 from topology.errors import (
     GeologError,
     InvalidArgumentError,
@@ -196,6 +201,17 @@ class Failovers:
             [partial(self._described, record, one) for one in rests], at_once_max=_AT_ONCE_MAX
         )
         return [one for one in found if one is not None]
+
+    async def counts(self, records: Sequence[StreamRecord]) -> dict[str, int]:
+        """The number of divergences of each of these streams that has any."""
+        moved = [one for one in records if one.home_epoch > FIRST_HOME_EPOCH]
+        rests = await all_of(
+            [partial(self.upkeep.catalog.kept_rests, one) for one in moved],
+            at_once_max=_AT_ONCE_MAX,
+        )
+        return {
+            str(one.name): len(found) for one, found in zip(moved, rests, strict=True) if found
+        }
 
     async def _described(self, record: StreamRecord, rest: PartitionName) -> Divergence | None:
         partitions = self.upkeep.partitions

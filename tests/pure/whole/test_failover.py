@@ -377,3 +377,44 @@ async def test_a_ledger_that_a_fork_went_through_lives_as_long_as_a_list_names_i
     assert in_east == numbered(0, 1, 2, 3, 20, 21)
     assert gone == []
     assert not any(left)
+
+
+async def test_an_export_brings_each_record_left_behind_into_a_stream_once(
+    autojump_clock: MockClock,
+) -> None:
+    """East and mars keep the same records; they are exported from both, and again."""
+    async with open_site() as site:
+        await append(site.east, range(8), writer_id="w")
+        await relay(site.west, 3)
+        await relay(site.mars, 6)
+        await site.cluster.kill_region(HOME)
+        await site.cluster.kill_region(MARS)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(20, 22))
+        await site.cluster.restart_region(MARS)
+        await relay(site.mars)
+        await site.cluster.restart_region(HOME)
+        await relay(site.east)
+        kept = await site.west.list_divergences(STREAM)
+        health = await site.west.health()
+        counts = [
+            await site.west.export_divergence(STREAM, one.name, into=STREAM)
+            for one in (*kept, kept[0])
+        ]
+        async with site.west.open_reader(STREAM) as reader:
+            found = [one async for one in reader]
+        for one in kept:
+            await site.west.discard_divergence(STREAM, one.name)
+        with pytest.raises(geolog.NotFoundError, match="has no divergence"):
+            await site.west.discard_divergence(STREAM, kept[0].name)
+        after = await site.west.health()
+
+    left = {one.name: range(one.from_sequence, one.to_sequence) for one in kept}
+    exported = [one for one in found if one.headers]
+    assert set(left) == {f"{HOME}~2#0", f"{MARS}~2#0"}
+    assert counts == [len(left[one.name]) for one in (*kept, kept[0])]
+    assert sorted(one.value for one in found) == sorted(numbered(*range(8), 20, 21))
+    assert [one.headers["diverged-seq"] for one in exported] == [one.value for one in exported]
+    assert {one.headers["diverged-writer"] for one in exported} == {b"w"}
+    assert any("2 divergences" in one for one in health.reasons)
+    assert not any("divergence" in one for one in after.reasons)

@@ -1,0 +1,202 @@
+"""`geolog relay divergence`: the records that failovers left behind."""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import attrs
+import click
+import trio
+
+from geolog.cli.arguments import confirm, stream_name
+from geolog.cli.invocation import Noun, examples, tell, this_invocation
+from geolog.cli.session import ask, open_log
+from geolog.cli.signals import ending_at_signals
+from geolog.cli.terminal.output import show
+from geolog.cli.terminal.progress import Progress
+from geolog.client.log import Log
+from geolog.client.reading.record import Gap, Record
+from geolog.client.reading.record_documents import record_document
+from geolog.client.relays.failovers import Divergence
+from topology.errors import ConflictError, DataLostError, InvalidArgumentError
+
+
+@click.group(cls=Noun, name="divergence")
+def command() -> None:
+    """List, read, export and discard the records that a failover left behind.
+
+    When a lost home comes back with records that the new home never got, its region keeps them
+    aside, and "geolog health" counts them until an operator has dealt with them. A divergence
+    is named REGION~EPOCH#PARTITION: where it is kept, and the home epoch that left it behind.
+    """
+
+
+@command.command(
+    "ls",
+    epilog=examples(
+        "geolog relay divergence ls shop/carts",
+        "geolog relay divergence ls shop/carts -o json",
+    ),
+)
+@click.argument("stream", metavar="STREAM", type=stream_name)
+def list_(*, stream: str) -> None:
+    """List the divergences of a stream."""
+    found = ask(lambda log: log.list_divergences(stream))
+    output = this_invocation().config.output
+    rows = [_row(one) for one in found]
+    show(rows, output, empty=f"{stream} has no divergences")
+
+
+def _row(one: Divergence) -> dict[str, object]:
+    return {
+        "divergence": one.name,
+        "region": one.region,
+        "home_epoch": one.home_epoch,
+        "partition": one.partition,
+        "from": one.from_sequence,
+        "to": one.to_sequence,
+        "records": one.records,
+        "size_bytes": one.bytes,
+    }
+
+
+@command.command(
+    "show",
+    epilog=examples(
+        "geolog relay divergence show shop/carts us-east~2#0",
+        "geolog relay divergence show shop/carts us-east~2#0 --count 10",
+    ),
+)
+@click.argument("stream", metavar="STREAM", type=stream_name)
+@click.argument("divergence", metavar="DIVERGENCE")
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Only the first N records.")
+def show_(*, stream: str, divergence: str, count: int | None) -> None:
+    """Print the records of a divergence on stdout, as JSON lines."""
+    trio.run(ending_at_signals, _print, _Which(stream, divergence, count_max=count))
+
+
+@attrs.frozen
+class _Which:
+    stream: str
+    divergence: str
+    count_max: int | None = attrs.field(default=None, kw_only=True)
+
+
+async def _print(which: _Which) -> None:
+    async with open_log(this_invocation()) as log:
+        await _write_lines(log, which, sys.stdout.buffer)
+        sys.stdout.flush()
+
+
+@command.command(
+    epilog=examples(
+        "geolog relay divergence export shop/carts us-east~2#0 --file carts.jsonl",
+        "geolog relay divergence export shop/carts us-east~2#0 --into shop/carts",
+    )
+)
+@click.argument("stream", metavar="STREAM", type=stream_name)
+@click.argument("divergence", metavar="DIVERGENCE")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write JSON lines to this new file.",
+)
+@click.option(
+    "--into",
+    type=stream_name,
+    metavar="STREAM",
+    help="Append the records to this stream, the same one or another.",
+)
+def export(*, stream: str, divergence: str, path: Path | None, into: str | None) -> None:
+    """Copy the records of a divergence to a file, or into a stream.
+
+    Into a stream they go under a writer id of their own, so each is there once however often
+    the export is repeated; ids, seqs and times of their writers go into headers that begin with
+    "diverged-". The divergence stays until it is discarded.
+    """
+    if (path is None) == (into is None):
+        raise click.UsageError("name a new file with --file, or a stream with --into")
+    which = _Which(stream, divergence)
+    if path is not None:
+        _export_to_file(which, path)
+    elif into is not None:
+        trio.run(ending_at_signals, partial(_export_into, into), which)
+
+
+def _export_to_file(which: _Which, path: Path) -> None:
+    try:
+        file = path.open("xb")
+    except FileExistsError:
+        raise ConflictError(
+            f"{path} exists already, and an export does not overwrite: name another file"
+        ) from None
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}") from error
+    count: int | None = None
+    try:
+        with file:
+            count = trio.run(ending_at_signals, partial(_write_to, file), which)
+    finally:
+        if count is None:  # It failed, or was ended by a signal.
+            path.unlink()
+    if count is not None:
+        tell(f"wrote {count:,} records of {which.divergence} to {path}")
+
+
+async def _write_to(file: BinaryIO, which: _Which) -> int:
+    async with open_log(this_invocation()) as log:
+        return await _write_lines(log, which, file)
+
+
+async def _export_into(into: str, which: _Which) -> None:
+    with Progress("records", sys.stderr) as progress:
+        async with open_log(this_invocation()) as log:
+            count = await log.export_divergence(
+                which.stream, which.divergence, into=into, progress=progress.at
+            )
+    tell(f"{into} has the {count:,} records of {which.divergence}")
+
+
+async def _write_lines(log: Log, which: _Which, file: BinaryIO) -> int:
+    """Write the records of a divergence as JSON lines; the number of them."""
+    count = 0
+    with Progress("records", sys.stderr, is_silent=file is sys.stdout.buffer) as progress:
+        async with log.open_divergence(which.stream, which.divergence) as reader:
+            async for item in reader.items():
+                if isinstance(item, Gap):
+                    raise DataLostError(
+                        f"records {item.from_sequence} to {item.to_sequence - 1} of"
+                        f" {which.divergence} are gone"
+                    )
+                file.write(json.dumps(_document(item), ensure_ascii=False).encode() + b"\n")
+                count += 1
+                progress.at(count)
+                if count == which.count_max:
+                    break
+    return count
+
+
+def _document(record: Record) -> dict[str, object]:
+    document: dict[str, object] = {**record_document(record)}
+    if record.writer_id is not None:
+        document |= {"writer": record.writer_id, "seq": record.seq}
+    return document
+
+
+@command.command(
+    epilog=examples("geolog relay divergence discard shop/carts us-east~2#0 --yes")
+)
+@click.argument("stream", metavar="STREAM", type=stream_name)
+@click.argument("divergence", metavar="DIVERGENCE")
+def discard(*, stream: str, divergence: str) -> None:
+    """Delete a divergence for good; its records are then gone."""
+    confirm(f"Delete the records of {divergence} of {stream} for good?")
+    ask(partial(_discard, stream, divergence))
+    tell(f"discarded {divergence}")
+
+
+async def _discard(stream: str, divergence: str, log: Log) -> None:
+    await log.discard_divergence(stream, divergence)

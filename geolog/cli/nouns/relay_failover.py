@@ -1,0 +1,261 @@
+"""`geolog relay failover`: makes a target the home of streams whose home is lost."""
+
+import sys
+import time
+from functools import partial
+
+import attrs
+import click
+import trio
+
+from geolog.background import all_of
+from geolog.cli.arguments import confirm, stream_name
+from geolog.cli.invocation import Verb, examples, tell, this_invocation
+from geolog.cli.session import ask, open_log
+from geolog.cli.signals import ending_at_signals
+from geolog.cli.terminal.output import show
+from geolog.cli.terminal.progress import Progress
+from geolog.client.log import Log
+from geolog.client.relays.failover_plan import FailoverPlan
+from geolog.partition.home_failover import FailoverReport
+from geolog.protocol.failover_record import FailoverRecord
+from geolog.settings.quantities import parse_seconds, short_seconds
+from topology.errors import GeologError, NotFoundError, UnavailableError
+
+_PARALLEL_MAX = 64
+
+
+@click.command(
+    "failover",
+    cls=Verb,
+    epilog=examples(
+        "geolog relay failover shop/carts --dry-run",
+        "geolog relay failover shop/carts --to eu-west",
+        "geolog relay failover --home us-east --yes",
+    ),
+)
+@click.argument("stream", metavar="[STREAM]", required=False, type=stream_name)
+@click.option("--home", metavar="REGION", help="All regional streams of this home.")
+@click.option(
+    "--to",
+    metavar="REGION",
+    help="The new home, a target now. [default: the one whose mirrors lack least]",
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would move, and what is at risk.")
+@click.option("--past", is_flag=True, help="Show the failovers of the stream so far.")
+@click.option(
+    "--within",
+    "within_s",
+    type=parse_seconds,
+    default="1m",
+    show_default=True,
+    metavar="TIME",
+    help="A stream that is not failed over by then keeps its home.",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, _PARALLEL_MAX),
+    default=8,
+    show_default=True,
+    help="Streams that are failed over at the same time.",
+)
+def failover(
+    *,
+    stream: str | None,
+    home: str | None,
+    to: str | None,
+    dry_run: bool,
+    past: bool,
+    within_s: float,
+    parallel: int,
+) -> None:
+    """Make a target the home of a stream, because its home is lost.
+
+    Records that the old home answered and that no other region has are at risk; how many is
+    shown first, as far as the targets have heard, and kept with the stream. The new home first
+    gets what other regions have above its own mirror, and what the old home's nodes still
+    answer. If the old home comes back with more, that is kept aside ("geolog relay
+    divergence"), and the old home becomes a target.
+
+    If the home still works, use "geolog relay switch-over": it loses nothing.
+    """
+    if (stream is None) == (home is None):
+        raise click.UsageError("name one stream, or all streams of a region with --home REGION")
+    if past:
+        if stream is None:
+            raise click.UsageError("--past is for one stream")
+        _show_past(ask(partial(_past, stream)))
+        return
+    wish = _Wish(stream, home, to, is_dry=dry_run, within_s=within_s, parallel=parallel)
+    trio.run(ending_at_signals, _failover, wish)
+
+
+async def _past(stream: str, log: Log) -> list[FailoverRecord]:
+    return await log.list_failovers(stream)
+
+
+@attrs.frozen
+class _Wish:
+    stream: str | None
+    home: str | None
+    to: str | None
+    is_dry: bool = attrs.field(kw_only=True)
+    within_s: float = attrs.field(kw_only=True)
+    parallel: int = attrs.field(kw_only=True)
+
+
+async def _failover(wish: _Wish) -> None:
+    async with open_log(this_invocation()) as log:
+        if wish.stream is not None:
+            names = [wish.stream]
+        else:
+            assert wish.home is not None
+            names = await log.streams_at_home(wish.home)
+            if not names:
+                raise NotFoundError(f"no regional stream has its home in {wish.home!r}")
+        plans = await all_of(
+            [partial(log.plan_failover, one, to=wish.to) for one in names],
+            at_once_max=wish.parallel,
+        )
+        now_us = log.access.now_us()
+        if wish.is_dry:
+            output = this_invocation().config.output
+            show(
+                plans if output != "table" else [_plan_row(one, now_us) for one in plans],
+                output,
+            )
+            _tell_plans(plans, log.access.now_us())
+            tell("nothing was changed")
+            return
+        ready = [one for one in plans if one.why_not is None]
+        if len(names) == 1 and not ready:
+            raise UnavailableError(f"{plans[0].why_not}. Nothing was changed")
+        _tell_plans(plans, now_us)
+        await trio.to_thread.run_sync(_confirm, ready)
+        await _move_all(log, ready, len(names), wish)
+
+
+def _tell_plans(plans: list[FailoverPlan], now_us: int) -> None:
+    for plan in plans:
+        if plan.why_not is not None:
+            tell(f"{plan.stream} cannot be failed over now: {plan.why_not}")
+        else:
+            tell(f"{plan.stream}: {plan.home}→{plan.to}: {_risk_of(plan, now_us)}")
+
+
+def _risk_of(plan: FailoverPlan, now_us: int) -> str:
+    """The loss in words, with the age of what it is known by."""
+    if plan.home_answers:
+        return "the home answers, so nothing would be lost"
+    records = plan.at_risk_records
+    if records is None:
+        return "at risk: not known, for no target has heard where the home's log ends"
+    age_s = _age_s(plan, now_us)
+    if age_s is None:
+        return f"at risk: {records:,} records"
+    return (
+        f"at risk: {records:,} records, by what was heard {short_seconds(round(age_s, 1))} ago;"
+        " records that it answered since then are not known"
+    )
+
+
+def _age_s(plan: FailoverPlan, now_us: int) -> float | None:
+    """How long ago the oldest of the tails was heard; None without any."""
+    return None if plan.heard_us is None else max(0, now_us - plan.heard_us) / 1e6
+
+
+def _confirm(ready: list[FailoverPlan]) -> None:
+    answering = [one for one in ready if one.home_answers]
+    if answering:
+        confirm(
+            f"The home of {_named(answering)} answers: a switch-over would lose nothing, and"
+            " let writers go on. Fail over all the same?"
+        )
+    confirm(f"Fail over {_named(ready)}?")
+
+
+def _named(plans: list[FailoverPlan]) -> str:
+    return plans[0].stream if len(plans) == 1 else f"{len(plans)} streams"
+
+
+def _plan_row(plan: FailoverPlan, now_us: int) -> dict[str, object]:
+    to = {one.region: one for one in plan.candidates}.get(plan.to)
+    return {
+        "stream": plan.stream,
+        "move": f"{plan.home}→{plan.to or '?'}",
+        "partitions": plan.partitions,
+        "home_answers": plan.home_answers,
+        "at_risk_records": plan.at_risk_records,
+        "heard_s_ago": _age_s(plan, now_us),
+        "to_fetch": None if to is None else to.lacks_records,
+        "evicted": None if to is None else to.lacks_evicted,
+        "ready": plan.why_not is None,
+    }
+
+
+async def _move_all(log: Log, plans: list[FailoverPlan], asked_count: int, wish: _Wish) -> None:
+    output = this_invocation().config.output
+    moved: list[FailoverReport] = []
+    failed_count = asked_count - len(plans)
+    with Progress("streams", sys.stderr) as progress:
+
+        async def move(plan: FailoverPlan) -> None:
+            nonlocal failed_count
+            try:
+                moved.append(
+                    await log.failover(plan.stream, to=plan.to, timeout_s=wish.within_s)
+                )
+            except GeologError as error:
+                if asked_count == 1:
+                    raise
+                failed_count += 1
+                progress.clear()
+                tell(f"{plan.stream} keeps its home: {error}")
+            progress.at(len(moved) + failed_count, asked_count)
+
+        await all_of([partial(move, one) for one in plans], at_once_max=wish.parallel)
+    moved.sort(key=lambda one: one.stream)
+    show(moved if output != "table" else [_moved_row(one) for one in moved], output)
+    if failed_count:
+        raise GeologError(
+            f"{failed_count} of {asked_count} streams keep their home; repeat the command once"
+            " the reasons above are gone"
+        )
+
+
+def _moved_row(moved: FailoverReport) -> dict[str, object]:
+    return {
+        "stream": moved.stream,
+        "move": f"{moved.home_before}→{moved.home}",
+        "home_epoch": moved.home_epoch,
+        "nothing_lost": moved.is_nothing_lost,
+        "at_risk_records": moved.at_risk_records,
+        "fetched_from": ", ".join(sorted({region for _, region in moved.fetched})) or None,
+        "out_of_reach": ", ".join(moved.out_of_reach) or None,
+        "ended_s": moved.ended_s,
+        "flipped_s": moved.flipped_s,
+    }
+
+
+def _show_past(found: list[FailoverRecord]) -> None:
+    output = this_invocation().config.output
+    if output != "table":
+        show(found, output)
+        return
+    show(
+        [
+            {
+                "home_epoch": one.home_epoch,
+                "move": f"{one.home_before}→{one.home}",
+                "nothing_lost": one.is_nothing_lost,
+                "at_risk_records": sum(part.records_count or 0 for part in one.ranges),
+                "decided": time.strftime(
+                    "%Y-%m-%dT%H:%M:%SZ", time.gmtime(one.decided_us / 1e6)
+                ),
+                "who": one.who,
+            }
+            for one in found
+        ],
+        output,
+        empty="no failovers",
+    )
