@@ -66,7 +66,7 @@ class FailoverConfig:
     owner_patience_s: float = 1.0
     """How long owners at the old home may take to close their segments, if they are alive."""
 
-    home_patience_s: float = 5.0
+    home_patience_s: float = 4.0
     """How long the old home's nodes may take to give the end of a log."""
 
     mirror_patience_s: float = 15.0

@@ -20,6 +20,7 @@ from sim.processes.cluster.place import check_space, fresh_directory, started_la
 from sim.processes.cluster.plan import REGIONS_DEFAULT, ClusterShape, ServerKind, draw_plan
 from sim.processes.cluster.ports import held_ports
 from sim.processes.drills.drilled_cluster import DemoCluster, DrilledCluster, OwnCluster
+from sim.processes.drills.failover import FAILOVER_FAULTS, FailoverOptions, failover
 from sim.processes.drills.kill_all import KillAllOptions, kill_all
 from sim.processes.drills.kill_random import KillRandomOptions, kill_random
 from sim.processes.drills.power_loss import PowerLossOptions, power_loss
@@ -45,6 +46,7 @@ DRILLS = {
     "relay-matrix": "Break relays and the links between regions in all ways, under load.",
     "relay-wipe": "Wipe the disks of a region that mirrors a stream, under load, many times.",
     "switch-over": "Move the home of a stream under load, and break that in all ways.",
+    "failover": "Lose the home of a stream under load, fail it over, and have it back.",
     "region-loss": "Kill a whole region under load and restart it, several times.",
     "power-loss": "Drop the bytes that a storage node has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
@@ -60,13 +62,21 @@ _DRILL_OF_OPTION = {
         "relay-wipe",
         "region-loss",
         "switch-over",
+        "failover",
     ),
     "kills": ("kill-random",),
     "loops": ("power-loss",),
     "all_nodes": ("power-loss",),
-    "fault": ("proxy-kill", "relay-kill", "relay-matrix", "switch-over"),
+    "fault": ("proxy-kill", "relay-kill", "relay-matrix", "switch-over", "failover"),
     "outage": ("relay-matrix",),
-    "on_demo": ("proxy-kill", "relay-kill", "relay-matrix", "region-loss", "switch-over"),
+    "on_demo": (
+        "proxy-kill",
+        "relay-kill",
+        "relay-matrix",
+        "region-loss",
+        "switch-over",
+        "failover",
+    ),
     "nodes_per_region": (
         "kill-all",
         "kill-random",
@@ -76,6 +86,7 @@ _DRILL_OF_OPTION = {
         "relay-wipe",
         "region-loss",
         "switch-over",
+        "failover",
         "zombie-writer",
     ),
 }
@@ -87,16 +98,18 @@ _TIMES_DEFAULT = {
     "relay-wipe": 2,
     "region-loss": 3,
     "switch-over": 1,
+    "failover": 1,
 }
 _ENDS: tuple[ProxyFault, ...] = ("kill", "drain", "pause")
 _FAULTS: dict[str, Sequence[str]] = {
     "relay-matrix": tuple(RELAY_FAULTS),
     "switch-over": SWITCH_FAULTS,
+    "failover": FAILOVER_FAULTS,
 }
 """Of the drills that cause several kinds."""
-_PROXIES = {"proxy-kill": 1, "region-loss": 1, "switch-over": 2}
+_PROXIES = {"proxy-kill": 1, "region-loss": 1, "switch-over": 2, "failover": 2}
 """In each region."""
-_WITH_RELAYS = ("relay-kill", "relay-matrix", "relay-wipe", "switch-over")
+_WITH_RELAYS = ("relay-kill", "relay-matrix", "relay-wipe", "switch-over", "failover")
 _MATRIX_LINK = LinkChange(rtt_s=0.02)
 _MATRIX_BUFFER_ENTRIES = "64"
 """So few that outages of a second exceed the buffers of relays."""
@@ -149,8 +162,9 @@ def list_() -> None:
     type=click.IntRange(min=1),
     metavar="N",
     help="Number of faults (kill-all, proxy-kill, relay-kill, relay-wipe, region-loss), or of"
-    " each fault (relay-matrix, switch-over). [default: 10 for kill-all, 20 for proxy-kill and"
-    " relay-kill, 1 for relay-matrix and switch-over, 2 for relay-wipe, 3 for region-loss]",
+    " each fault (relay-matrix, switch-over, failover). [default: 10 for kill-all, 20 for"
+    " proxy-kill and relay-kill, 1 for relay-matrix, switch-over and failover, 2 for"
+    " relay-wipe, 3 for region-loss]",
 )
 @click.option(
     "--kills",
@@ -173,13 +187,14 @@ def list_() -> None:
 @click.option(
     "--fault",
     "faults",
-    type=click.Choice([*_ENDS, *RELAY_FAULTS, *SWITCH_FAULTS]),
+    type=click.Choice([*_ENDS, *RELAY_FAULTS, *SWITCH_FAULTS, *FAILOVER_FAULTS]),
     metavar="NAME",
     multiple=True,
     help="Fault to cause. proxy-kill, relay-kill: kill the proxy or relay (SIGKILL), drain it"
     " (SIGTERM), or pause it (SIGSTOP) until another one has taken over. [default: kill]"
     f" relay-matrix, repeatable: {', '.join(RELAY_FAULTS)}. [default: all]"
-    f" switch-over, repeatable: {', '.join(SWITCH_FAULTS)}. [default: all]",
+    f" switch-over, repeatable: {', '.join(SWITCH_FAULTS)}. [default: all] failover,"
+    f" repeatable, the state of the home: {', '.join(FAILOVER_FAULTS)}. [default: all]",
 )
 @click.option(
     "--outage",
@@ -193,7 +208,7 @@ def list_() -> None:
     "--on-demo",
     is_flag=True,
     help="Use a running demo in place of a temporary cluster: the one in --data-dir, or the one"
-    " started last (proxy-kill, relay-kill, relay-matrix, region-loss, switch-over).",
+    " started last (proxy-kill, relay-kill, relay-matrix, region-loss, switch-over, failover).",
 )
 @click.option(
     "--seed",
@@ -244,7 +259,8 @@ def run(
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
     DRILL is kill-all, kill-random, proxy-kill, relay-kill, relay-matrix, relay-wipe,
-    switch-over, region-loss, power-loss or zombie-writer: "geolog drill ls" describes them.
+    switch-over, failover, region-loss, power-loss or zombie-writer: "geolog drill ls" describes
+    them.
     power-loss starts no servers: its nodes run in this process, on real files.
 
     Exits with 10 if anything acknowledged was lost or changed.
@@ -328,7 +344,7 @@ async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
     is_matrix = drill.name == "relay-matrix"
     wan = Wan.between(REGIONS_DEFAULT).changed(ALL, ALL, _MATRIX_LINK, is_one_way=True)
     shape = ClusterShape(
-        wan=wan if is_matrix else None,
+        wan=wan if is_matrix or drill.name == "failover" else None,
         relay_options=("--buffer-entries", _MATRIX_BUFFER_ENTRIES) if is_matrix else (),
         nodes_per_region=drill.nodes_per_region,
         proxies_per_region=_PROXIES.get(drill.name, 0),
@@ -353,7 +369,14 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
                 ),
                 tell,
             )
-        case "proxy-kill" | "relay-kill" | "relay-matrix" | "region-loss" | "switch-over":
+        case (
+            "proxy-kill"
+            | "relay-kill"
+            | "relay-matrix"
+            | "region-loss"
+            | "switch-over"
+            | "failover"
+        ):
             return await _break_proxies(drill, OwnCluster(cluster))
         case "kill-random":
             return await kill_random(
@@ -394,6 +417,10 @@ async def _break_proxies(drill: DrillRun, cluster: DrilledCluster) -> Verdict:
         faults = drill.faults or SWITCH_FAULTS
         moves = SwitchOverOptions(times=times, faults=faults, seed=drill.seed)
         return await switch_over(cluster, moves, tell, drill.timeline)
+    if drill.name == "failover":
+        states = drill.faults or FAILOVER_FAULTS
+        losses = FailoverOptions(times=times, faults=states, seed=drill.seed)
+        return await failover(cluster, losses, tell, drill.timeline)
     fault = next((one for one in _ENDS if one in drill.faults), _ENDS[0])
     if drill.name == "relay-kill":
         ends = RelayKillOptions(times=times, fault=fault, seed=drill.seed)

@@ -41,7 +41,7 @@ from topology.errors import (
     UnavailableError,
 )
 
-_END_S = 5.0
+_END_S = 3.0
 """How long the end of a log is looked for before it counts as out of reach."""
 
 _AT_ONCE_MAX = 32

@@ -105,15 +105,24 @@ async def open_proxied_drill(
     timeline: Timeline,
     *,
     is_named: bool = True,
+    reopens: bool = False,
     create: CreateStream = create_global,
 ) -> AsyncIterator[ProxiedDrill]:
-    """Create the stream, and keep it under load until `load.end` or the end of the block."""
+    """Create the stream, and keep it under load until `load.end` or the end of the block.
+
+    reopens: whether writers open again after any error; else it ends them.
+    """
     timeline.lane_kind = "region"
     async with connect_in(cluster, cluster.regions[0], via="direct") as log:
         stream = await free_name(log, stream)
         await create(log, stream)
         load = ProxiedLoad(
-            cluster, stream, timeline, writers_count=WRITERS_COUNT, is_named=is_named
+            cluster,
+            stream,
+            timeline,
+            writers_count=WRITERS_COUNT,
+            is_named=is_named,
+            reopens=reopens,
         )
         watch = await find_partition(log.access, stream)
         async with open_background() as nursery:

@@ -20,6 +20,9 @@ PACE_S = 0.005
 
 ANSWER_S_MAX = 90.0
 
+REOPEN_S = 0.1
+"""Pause before a writer opens again."""
+
 
 @attrs.define(eq=False)
 class ProxiedWriter:
@@ -37,6 +40,8 @@ class ProxiedWriter:
     """The error of each record whose outcome it does not know."""
     ended: str = ""
     """The error that ended it early."""
+    errors: list[str] = attrs.field(factory=list)
+    """Errors behind which it opened again."""
     changed: trio.Event = attrs.field(factory=trio.Event)
 
     def pauses(self, begin_s: float, end_s: float) -> Iterator[tuple[float, float]]:
@@ -70,7 +75,9 @@ class ProxiedLoad:
         *,
         writers_count: int,
         is_named: bool = True,
+        reopens: bool = False,
     ) -> None:
+        self._reopens = reopens
         self._cluster = cluster
         self._stream = stream
         self._timeline = timeline
@@ -140,28 +147,37 @@ class ProxiedLoad:
 
     async def _write(self, writer: ProxiedWriter) -> None:
         """Append one record after the other; note an error that ends this."""
+        while True:
+            try:
+                await self._write_session(writer)
+            except GeologError as error:
+                if not self._reopens:
+                    writer.ended = str(error)
+                    self._note_change(writer)
+                    return
+                writer.errors.append(str(error))
+                await trio.sleep(REOPEN_S)
+
+    async def _write_session(self, writer: ProxiedWriter) -> None:
+        """Append one record after the other, in one session."""
         name = f"writer-{writer.number}" if self._is_named else None
-        try:
-            async with (
-                connect_in(self._cluster, writer.region, via="proxy") as log,
-                log.open_writer(self._stream, writer_id=name) as opened,
-            ):
-                while True:
-                    value = b"%d/%d" % (writer.number, len(writer.appended))
-                    writer.appended.append(value)
-                    sent_s = trio.current_time()
-                    try:
-                        receipt = await opened.append(value)
-                    except OutcomeUnknownError as error:
-                        writer.unknown.append(str(error))
-                        continue
-                    self._on_answer(
-                        writer, sent_s, Acknowledged(value, receipt.dlsn, receipt.sequence)
-                    )
-                    await trio.sleep(PACE_S)
-        except GeologError as error:
-            writer.ended = str(error)
-            self._note_change(writer)
+        async with (
+            connect_in(self._cluster, writer.region, via="proxy") as log,
+            log.open_writer(self._stream, writer_id=name) as opened,
+        ):
+            while True:
+                value = b"%d/%d" % (writer.number, len(writer.appended))
+                writer.appended.append(value)
+                sent_s = trio.current_time()
+                try:
+                    receipt = await opened.append(value)
+                except OutcomeUnknownError as error:
+                    writer.unknown.append(str(error))
+                    continue
+                self._on_answer(
+                    writer, sent_s, Acknowledged(value, receipt.dlsn, receipt.sequence)
+                )
+                await trio.sleep(PACE_S)
 
     def _on_answer(
         self, writer: ProxiedWriter, sent_s: float, acknowledged: Acknowledged

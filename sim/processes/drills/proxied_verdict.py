@@ -53,7 +53,7 @@ async def judge(drill: ProxiedDrill) -> ProxiedVerdict:
         },
         figures={"rpo_s": _rpo_s(lost_s, spans), "rto_s": max(outages_s)},
         regions=[
-            _region_figures(drill, region)
+            region_figures(drill, region)
             for region in sorted({writer.region for writer in load.writers})
         ],
     )
@@ -73,7 +73,8 @@ def _rpo_s(lost_s: Sequence[float], spans: Sequence[FaultSpan]) -> float:
     return max(ages_s, default=0.0)
 
 
-def _region_figures(drill: ProxiedDrill, region: str) -> RegionFigures:
+def region_figures(drill: ProxiedDrill, region: str) -> RegionFigures:
+    """The faults as the writers of one region noticed them."""
     latencies_s = [
         latency_s
         for writer in drill.load.writers

@@ -12,25 +12,22 @@ import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 import attrs
 import trio
 
-from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
 from geolog.metadata.relays import RelayGroups
-from geolog.protocol.relay_report import LinkState
-from geolog.protocol.stream_state import StreamName, StreamRecord
+from geolog.protocol.stream_state import StreamRecord
 from sim.processes.cluster.zookeeper_leader import leader_of
 from sim.processes.drills.drilled_cluster import DrilledCluster, connect_in
 from sim.processes.drills.fault_span import FaultSpan
+from sim.processes.drills.moved_stream import ANSWER_S_MAX, MovedStream, insist
 from sim.processes.drills.proxied_drill import ProxiedDrill, open_proxied_drill
 from sim.processes.drills.proxied_verdict import judge, percentile
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict, audit_stream
-from topology.errors import GeologError, UnavailableError
 
 SWITCH_FAULTS = (
     "none",
@@ -43,10 +40,7 @@ SWITCH_FAULTS = (
 )
 """What strikes while the home moves."""
 
-Answer = TypeVar("Answer")
-
 _STREAM = "drill/switch-over"
-_ANSWER_S_MAX = 90.0
 _LOOK_S = 0.02
 _AWAY_S = 1.0
 """How long killed servers are away."""
@@ -91,13 +85,13 @@ async def switch_over(
         moves = _Moves(drill, rng)
         count = options.times * len(options.faults)
         for number in range(count):
-            await moves.wait_whole()
+            await moves.stream.wait_whole()
             await trio.sleep(rng.uniform(0.1, options.up_s_max))
             fault = options.faults[number % len(options.faults)]
             told = await moves.run(fault)
             drill.rounds.append(told)
             tell(f"{number + 1} of {count}, {fault}: {moves.last_told}")
-        await moves.wait_whole()
+        await moves.stream.wait_whole()
         drill.load.end()
         problems, counts, figures = await _judge(moves)
         judged = await judge(drill)
@@ -125,34 +119,18 @@ class _Moves:
     problems: list[str] = attrs.field(factory=list)
     clean: list[dict[str, float]] = attrs.field(factory=list)
     """Figures of moves without a fault."""
+    stream: MovedStream = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.stream = MovedStream(self.drill)
 
     @property
     def cluster(self) -> DrilledCluster:
         return self.drill.cluster
 
-    async def record(self) -> StreamRecord:
-        """The stream's settings now."""
-        access = self.drill.log.access
-        catalog = StreamCatalog(access.metadata, access.paths)
-        return await _insist(lambda: catalog.read_latest(StreamName.parse(self.drill.stream)))
-
-    async def wait_whole(self) -> None:
-        """Wait until each link is up and its target has nearly everything. UnavailableError."""
-        with trio.move_on_after(_ANSWER_S_MAX):
-            while True:
-                record = await self.record()
-                if not record.moving_to:
-                    links = await _insist(
-                        lambda: self.drill.log.relay_status(self.drill.stream)
-                    )
-                    if all(one.state is LinkState.LIVE for one in links):
-                        return
-                await trio.sleep(0.2)
-        raise UnavailableError(f"the links are not live again within {_ANSWER_S_MAX:.0f} s")
-
     async def run(self, fault: str) -> dict[str, float]:
         """Move the home somewhere else; strike meanwhile."""
-        before = await self.record()
+        before = await self.stream.record()
         to = self.rng.choice(before.relay_to)
         begin_s = trio.current_time()
         self.drill.timeline.note_fault(begin_s, f"{before.home}→{to}, {fault}")
@@ -166,10 +144,10 @@ class _Moves:
                 nursery.start_soon(_collect, process.stderr, [])
                 if fault != "none":
                     await self._strike(fault, before, to, process)
-                with trio.move_on_after(_ANSWER_S_MAX) as patience:
+                with trio.move_on_after(ANSWER_S_MAX) as patience:
                     await process.wait()
                 if patience.cancelled_caught:
-                    self.problems.append(f"the command did not end in {_ANSWER_S_MAX:.0f} s")
+                    self.problems.append(f"the command did not end in {ANSWER_S_MAX:.0f} s")
                     process.kill()
         finally:
             with trio.CancelScope(shield=True):
@@ -193,7 +171,7 @@ class _Moves:
     async def _told(
         self, fault: str, before: StreamRecord, to: str, span: FaultSpan, output: bytes
     ) -> dict[str, float]:
-        after = await self.record()
+        after = await self.stream.record()
         has_moved = after.home_epoch == before.home_epoch + 1 and after.home == to
         has_stayed = after.home_epoch == before.home_epoch and after.home == before.home
         if not has_moved and not has_stayed:
@@ -229,7 +207,7 @@ class _Moves:
     ) -> None:
         """Strike at a random instant between the mark and the usual end of a move."""
         assert before.home is not None
-        while not (await self.record()).moving_to and process.poll() is None:  # noqa: ASYNC110
+        while not (await self.stream.record()).moving_to and process.poll() is None:  # noqa: ASYNC110
             await trio.sleep(_LOOK_S)
         steps_s = [one["closed_s"] + one["drained_s"] + one["flipped_s"] for one in self.clean]
         usual_s = statistics.median(steps_s) if steps_s else _INSTANT_S_FIRST
@@ -262,7 +240,7 @@ class _Moves:
 
     async def _coordinator(self, region: str) -> str:
         groups = RelayGroups(self.drill.log.access.metadata, self.cluster.cluster)
-        found = await _insist(lambda: groups.view(region))
+        found = await insist(lambda: groups.view(region))
         assert found is not None, f"{region} has no coordinator"
         return found[0].relay_id
 
@@ -278,8 +256,7 @@ async def _judge(moves: _Moves) -> tuple[list[str], dict[str, int], dict[str, fl
     acknowledged = [one for writer in drill.load.writers for one in writer.acknowledged]
     appended = {value for writer in drill.load.writers for value in writer.appended}
     problems, counts = moves.problems, {}
-    record = await moves.record()
-    await _wait_equal(drill, record)
+    await moves.stream.wait_equal()
     for region in drill.cluster.regions:
         async with connect_in(drill.cluster, region, via="proxy") as log:
             audit = await audit_stream(log, drill.stream, acknowledged, appended)
@@ -305,26 +282,3 @@ async def _judge(moves: _Moves) -> tuple[list[str], dict[str, int], dict[str, fl
             **terms,
         },
     )
-
-
-async def _wait_equal(drill: ProxiedDrill, record: StreamRecord) -> None:
-    """Wait until every mirror has all that is acknowledged."""
-    with trio.move_on_after(_ANSWER_S_MAX):
-        while True:
-            links = await _insist(lambda: drill.log.relay_status(str(record.name)))
-            if links and all(one.lag_records == 0 for one in links):
-                return
-            await trio.sleep(0.2)
-    raise UnavailableError(f"the mirrors did not catch up within {_ANSWER_S_MAX:.0f} s")
-
-
-async def _insist(ask: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Ask until there is an answer: ZooKeeper may have just lost its leader."""
-    with trio.fail_after(_ANSWER_S_MAX):
-        while True:
-            try:
-                return await ask()
-            except GeologError as error:
-                if not error.retriable:
-                    raise
-            await trio.sleep(0.2)
