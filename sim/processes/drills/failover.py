@@ -6,8 +6,8 @@ of its own, and the writers that can go on do. A home that is cut off goes on an
 writers: what it answers then is kept aside once it is back.
 
 In the end each acknowledged record must be in the stream, at the position that was answered, or
-in what a region keeps aside; and then only in a range that a failover told of. What is kept
-aside is exported into the stream, and each acknowledged record is then there once.
+in what a region keeps aside; and then only in a range that a failover told of. Records that are
+kept aside are exported into the stream, and each acknowledged record is then there once.
 """
 
 import json
@@ -16,6 +16,7 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 
 import attrs
 import trio
@@ -29,7 +30,6 @@ from sim.processes.drills.drilled_cluster import DrilledCluster, connect_in
 from sim.processes.drills.fault_span import FaultSpan
 from sim.processes.drills.moved_stream import MovedStream
 from sim.processes.drills.proxied_drill import ProxiedDrill, open_proxied_drill
-from sim.processes.drills.proxied_load import ProxiedWriter
 from sim.processes.drills.proxied_verdict import percentile, region_figures
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
@@ -82,10 +82,15 @@ async def failover(
             min_regions=1,
         )
 
-    async with open_proxied_drill(
-        cluster, _STREAM, timeline, create=create, reopens=True
-    ) as drill:
-        losses = _Losses(drill, rng, options)
+    async with AsyncExitStack() as stack:
+        logs = {
+            region: await stack.enter_async_context(connect_in(cluster, region, via="direct"))
+            for region in cluster.regions
+        }
+        drill = await stack.enter_async_context(
+            open_proxied_drill(cluster, _STREAM, timeline, create=create, reopens=True)
+        )
+        losses = _Losses(drill, rng, options, logs)
         count = options.times * len(options.faults)
         for number in range(count):
             await losses.stream.wait_whole()
@@ -118,12 +123,16 @@ class _Losses:
     drill: ProxiedDrill
     rng: random.Random
     options: FailoverOptions
+    logs: dict[str, Log]
+    """One in each region."""
     last_told: str = ""
     problems: list[str] = attrs.field(factory=list)
+    lost_at_s: dict[int, float] = attrs.field(factory=dict)
+    """When the home of each epoch was lost."""
     stream: MovedStream = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.stream = MovedStream(self.drill)
+        self.stream = MovedStream(self.drill.stream, self.drill.log)
 
     @property
     def cluster(self) -> DrilledCluster:
@@ -134,7 +143,8 @@ class _Losses:
         before = await self.stream.record()
         home = before.home
         assert home is not None
-        begin_s = trio.current_time()
+        self.stream.log = self.logs[self.rng.choice(self._others(home))]
+        begin_s = self.lost_at_s[before.home_epoch] = trio.current_time()
         self.drill.timeline.note_fault(begin_s, f"{home} {fault}")
         await self._lose(home, fault)
         reported: dict[str, object] = {}
@@ -268,7 +278,7 @@ class _Found:
 async def _judge(losses: _Losses) -> tuple[dict[str, int], dict[str, float]]:
     """Compare the stream, and what is kept aside, with the acknowledged records."""
     drill, problems = losses.drill, losses.problems
-    log, name, writers = drill.log, drill.stream, drill.load.writers
+    log, name, writers = losses.stream.log, drill.stream, drill.load.writers
     await losses.stream.wait_equal()
     acknowledged = [one for writer in writers for one in writer.acknowledged]
     in_stream = _Found()
@@ -306,8 +316,7 @@ async def _judge(losses: _Losses) -> tuple[dict[str, int], dict[str, float]]:
     problems += [] if verified.is_good else verified.problems
     home = (await losses.stream.record()).home
     assert home is not None
-    async with connect_in(drill.cluster, home, via="direct") as at_home:
-        await _export(at_home, name, acknowledged, problems)
+    await _export(losses.logs[home], name, acknowledged, problems)
     rtos_s = [one["rto_s"] for one in drill.rounds]
     return (
         {
@@ -322,7 +331,7 @@ async def _judge(losses: _Losses) -> tuple[dict[str, int], dict[str, float]]:
             "mirrors_unequal": verified.mirrors_unequal,
         },
         {
-            "rpo_s_max": _rpo_s(writers, left_behind, drill),
+            "rpo_s_max": _rpo_s(losses, left_behind),
             "rto_s_median": statistics.median(rtos_s),
             "rto_s_max": max(rtos_s),
             "failover_s_p99": percentile([one["failover_s"] for one in drill.rounds], 0.99),
@@ -333,10 +342,16 @@ async def _judge(losses: _Losses) -> tuple[dict[str, int], dict[str, float]]:
 def _outside(
     left_behind: Sequence[Acknowledged], failovers: Sequence[FailoverRecord]
 ) -> list[Acknowledged]:
-    """Those whose sequence is before where every home that may have left them begins."""
-    begins = [one.from_sequence for each in failovers for one in each.ranges]
-    lowest = min(begins, default=0)
-    return [one for one in left_behind if one.sequence < lowest]
+    """Those before the place where each later home begins, as the failovers told it."""
+    return [
+        one
+        for one in left_behind
+        if not any(
+            each.home_epoch > one.home_epoch and part.from_sequence <= one.sequence
+            for each in failovers
+            for part in each.ranges
+        )
+    ]
 
 
 async def _export(
@@ -358,18 +373,16 @@ async def _export(
         problems.append(f"{twice} records are there more than once after the export")
 
 
-def _rpo_s(
-    writers: Sequence[ProxiedWriter], left_behind: Sequence[Acknowledged], drill: ProxiedDrill
-) -> float:
+def _rpo_s(losses: _Losses, left_behind: Sequence[Acknowledged]) -> float:
     """Age of the oldest record that was left behind, when its home was lost.
 
     Records that a home answered after it was lost, because it was cut off, do not count.
     """
     lost = {one.dlsn for one in left_behind}
     ages_s = [
-        min((span.begin_s - at_s for span in drill.spans if span.begin_s >= at_s), default=0.0)
-        for writer in writers
+        losses.lost_at_s[one.home_epoch] - at_s
+        for writer in losses.drill.load.writers
         for one, at_s in zip(writer.acknowledged, writer.answered_s, strict=True)
-        if one.dlsn in lost and not any(each.has(at_s) for each in drill.spans)
+        if one.dlsn in lost and one.home_epoch in losses.lost_at_s
     ]
-    return max(ages_s, default=0.0)
+    return max(0.0, *ages_s) if ages_s else 0.0

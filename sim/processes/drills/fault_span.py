@@ -12,10 +12,6 @@ class FaultSpan:
     begin_s: float
     end_s: float
 
-    def has(self, at_s: float) -> bool:
-        """Whether this moment lies in it."""
-        return self.begin_s <= at_s <= self.end_s
-
     def pause(self, writer: ProxiedWriter) -> tuple[float, float]:
         """The writer's longest pause between two answers; all of it if there was none."""
         pauses = writer.pauses(self.begin_s, self.end_s)

@@ -7,9 +7,9 @@ import attrs
 import trio
 
 from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.client.log import Log
 from geolog.protocol.relay_report import LinkState
 from geolog.protocol.stream_state import StreamName, StreamRecord
-from sim.processes.drills.proxied_drill import ProxiedDrill
 from topology.errors import GeologError, UnavailableError
 
 ANSWER_S_MAX = 90.0
@@ -17,17 +17,19 @@ ANSWER_S_MAX = 90.0
 Answer = TypeVar("Answer")
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class MovedStream:
     """The stream of one drill."""
 
-    drill: ProxiedDrill
+    name: str
+    log: Log
+    """Asks for it; in a region that is not lost just now."""
 
     async def record(self) -> StreamRecord:
         """Its settings now."""
-        access = self.drill.log.access
+        access = self.log.access
         catalog = StreamCatalog(access.metadata, access.paths)
-        return await insist(lambda: catalog.read_latest(StreamName.parse(self.drill.stream)))
+        return await insist(lambda: catalog.read_latest(StreamName.parse(self.name)))
 
     async def wait_whole(self) -> None:
         """Wait until each link is up and its target has nearly everything. UnavailableError."""
@@ -35,7 +37,7 @@ class MovedStream:
             while True:
                 record = await self.record()
                 if not record.moving_to:
-                    links = await insist(lambda: self.drill.log.relay_status(self.drill.stream))
+                    links = await insist(lambda: self.log.relay_status(self.name))
                     if all(one.state is LinkState.LIVE for one in links):
                         return
                 await trio.sleep(0.2)
@@ -45,7 +47,7 @@ class MovedStream:
         """Wait until every mirror has all that is acknowledged. UnavailableError."""
         with trio.move_on_after(ANSWER_S_MAX):
             while True:
-                links = await insist(lambda: self.drill.log.relay_status(self.drill.stream))
+                links = await insist(lambda: self.log.relay_status(self.name))
                 if links and all(one.lag_records == 0 for one in links):
                     return
                 await trio.sleep(0.2)

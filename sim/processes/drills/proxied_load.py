@@ -175,7 +175,9 @@ class ProxiedLoad:
                     writer.unknown.append(str(error))
                     continue
                 self._on_answer(
-                    writer, sent_s, Acknowledged(value, receipt.dlsn, receipt.sequence)
+                    writer,
+                    sent_s,
+                    Acknowledged(value, receipt.dlsn, receipt.sequence, receipt.epoch),
                 )
                 await trio.sleep(PACE_S)
 

@@ -122,7 +122,7 @@ class _Moves:
     stream: MovedStream = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.stream = MovedStream(self.drill)
+        self.stream = MovedStream(self.drill.stream, self.drill.log)
 
     @property
     def cluster(self) -> DrilledCluster:

@@ -32,6 +32,7 @@ class Acknowledged:
     value: bytes
     dlsn: DLSN
     sequence: int
+    home_epoch: int = 1
 
 
 class WriterProcess:

@@ -94,9 +94,7 @@ async def test_a_position_and_a_cursor_saved_before_a_move_go_on_behind_it(
         saved = geolog.AtSequence(3, taken[0].epoch)
         async with west.open_reader(STREAM, start=saved) as reader:
             behind = [one.value async for one in reader]
-        with pytest.raises(
-            geolog.InvalidArgumentError, match="no home epoch 3: its homes have 1"
-        ):
+        with pytest.raises(geolog.InvalidArgumentError, match="no home epoch 3: its homes"):
             async with west.open_reader(STREAM, start=geolog.AtSequence(3, 3)):
                 pass
 
