@@ -3,8 +3,13 @@
 Theory of operation. One task takes frames in and hands their records to a writer, which shares
 the partition's owner with all other sessions. The other sends the answers, in the order of the
 frames. The first stops taking frames while `credit_bytes` are unanswered, so a client that does
-not read its answers is held back, and the proxy's memory is bounded. Appends at ack level
-`received` are answered when they are in memory, at the proxy that owns the partition.
+not read its answers is held back, and the proxy's memory is bounded. When the partition, the
+client or the proxy has too much unanswered in all its sessions, frames are refused at once, see
+`AppendAdmission`. Appends at ack level `received` are answered when they are in memory, at the
+proxy that owns the partition.
+
+An append may have a time limit. It is heeded until the first of its records is handed to the
+writer: before that nothing of it is in the log, later nobody knows.
 
 A frame that is no message, or an append that is refused, is answered like any other, and the
 session goes on. It ends when its target is lost, e.g. to another proxy: a last frame, without
@@ -14,8 +19,11 @@ answered all that it was given, so that answers and records keep their order.
 Rules: PROTOCOL S33.
 """
 
+import math
 from collections import deque
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from typing import ClassVar
 
 import attrs
 import trio
@@ -39,9 +47,10 @@ from geolog.wire.session.messages import (
     SessionHello,
 )
 from regions.proxy.append_targets import AppendTarget
+from regions.proxy.protocol.append_admission import RefusedSeqs
 from regions.proxy.session_host import SessionHost, failure_of, send_answer
 from regions.proxy.traffic import AppendOutcome
-from topology.errors import GeologError, InvalidArgumentError
+from topology.errors import GeologError, InvalidArgumentError, OverCapacityError
 
 UNANSWERED_MAX = 10_000
 """Frames that a session may have unanswered, whatever their size."""
@@ -53,11 +62,20 @@ WRITERS_MAX = 64
 """Named writers on one session."""
 
 
+class TimeLimitError(GeologError):
+    """The proxy could not begin an append in its time: nothing of it is in the log. Retry."""
+
+    code: ClassVar[int] = 504
+    retriable: ClassVar[bool] = True
+
+
 @attrs.define(eq=False)
 class _Unanswered:
     """A frame that was taken in, and what its answer needs."""
 
     append: AppendRequest | None
+    partition: str
+    """The partition or stream that it counts for."""
     size_bytes: int
     taken_s: float
     pendings: list[Pending] = attrs.field(factory=list)
@@ -75,12 +93,16 @@ class AppendSession:
         host: SessionHost,
         target: AppendTarget,
         writer_id: str | None,
+        *,
+        client: str,
     ) -> None:
         self._socket = socket
         self._codec = codec
         self._host = host
         self._target = target
         self._writer_id = writer_id
+        self._client = client
+        self._refused = RefusedSeqs()
         self._writers: dict[str | None, Writer] = {}
         self._unanswered: deque[_Unanswered] = deque()
         self._unanswered_bytes = 0
@@ -98,7 +120,8 @@ class AppendSession:
         try:
             await self._serve()
         finally:
-            self._host.in_flight.give_back(self._unanswered_bytes)
+            for one in self._unanswered:
+                self._free(one)
 
     async def _serve(self) -> None:
         async with open_background() as nursery, AsyncExitStack() as stack:
@@ -161,7 +184,7 @@ class AppendSession:
         await self._host.in_flight.wait_room()
 
     async def _take(self, stack: AsyncExitStack, frame: str | bytes) -> None:
-        taken = _Unanswered(None, len(frame), trio.current_time())
+        taken = _Unanswered(None, self._target.name, len(frame), trio.current_time())
         try:
             message = self._codec.decode(frame)
             if not isinstance(message, AppendRequest):
@@ -169,15 +192,57 @@ class AppendSession:
                     "credits and commits are for reads; this session appends"
                 )
             taken.append, taken.id = message, message.id
+            self._check_room(taken)
             await self._append(stack, message, taken)
         except BadFrameError as error:
             taken.error, taken.id = error, error.id
+        except (OverCapacityError, TimeLimitError) as error:
+            taken.error = error
+            if not taken.pendings:
+                self._note_refused(taken)
         except GeologError as error:
             taken.error = error
         self._unanswered.append(taken)
         self._unanswered_bytes += taken.size_bytes
         self._host.in_flight.take(taken.size_bytes)
+        self._host.admission.take(taken.partition, self._client, taken.size_bytes)
         self._tell_change()
+
+    def _check_room(self, taken: _Unanswered) -> None:
+        """OverCapacityError if too much is unanswered, or an earlier seq must come again."""
+        refusal = self._host.admission.refusal_of(
+            taken.partition,
+            self._client,
+            taken.size_bytes,
+            proxy_bytes=self._host.in_flight.bytes,
+        )
+        numbered = self._numbered(taken)
+        if refusal is None and numbered is not None:
+            refusal = self._refused.refusal_of(*numbered)
+        if refusal is not None:
+            raise refusal
+
+    def _note_refused(self, taken: _Unanswered) -> None:
+        """Nothing of the frame is kept, and later numbers of its writer have to wait."""
+        taken.size_bytes = 0
+        numbered = self._numbered(taken)
+        if numbered is not None:
+            self._refused.on_refused(*numbered)
+
+    def _numbered(self, taken: _Unanswered) -> tuple[str, int] | None:
+        """The writer and first seq of an append, if it has them."""
+        append = taken.append
+        if append is None or append.seq is None:
+            return None
+        writer_id = append.writer if append.writer is not None else self._writer_id
+        return None if writer_id is None else (writer_id, append.seq)
+
+    def _free(self, one: _Unanswered) -> None:
+        self._unanswered_bytes -= one.size_bytes
+        self._host.in_flight.give_back(one.size_bytes)
+        self._host.admission.give_back(
+            one.partition, self._client, one.size_bytes, trio.current_time()
+        )
 
     async def _append(
         self, stack: AsyncExitStack, append: AppendRequest, taken: _Unanswered
@@ -186,11 +251,12 @@ class AppendSession:
         writer_id = append.writer if append.writer is not None else self._writer_id
         if append.seq is not None and writer_id is None:
             raise InvalidArgumentError("seq needs a writer: name it in the frame or the path")
+        due_s = math.inf if append.timeout_s is None else taken.taken_s + append.timeout_s
         while (successor := self._target.successor) is not None:
             if not self._unanswered:
                 self._target, self._writers = successor, {}
                 break
-            await self._changed.wait()
+            await _wait_until(self._changed.wait, due_s)
         writer = await self._writer_of(stack, writer_id)
         wanted = [
             RecordFields(
@@ -207,8 +273,13 @@ class AppendSession:
             size_of(fields)  # Raises what can be known of each record at once.
         if append.ack == "received":
             self._target.want_received()
+        _check_time(due_s)
         for fields in wanted:
-            taken.pendings.append(await _taken_in(writer, fields))
+            taken.pendings.append(await _taken_in(writer, fields, due_s))
+            due_s = math.inf  # From here on, the append is under way.
+        numbered = self._numbered(taken)
+        if numbered is not None:
+            self._refused.on_taken(*numbered)
 
     # Answers out.
 
@@ -223,8 +294,7 @@ class AppendSession:
             latency_s = trio.current_time() - unanswered.taken_s
             self._host.traffic.frames.note(_outcome_of(answer), latency_s)
             self._unanswered.popleft()
-            self._unanswered_bytes -= unanswered.size_bytes
-            self._host.in_flight.give_back(unanswered.size_bytes)
+            self._free(unanswered)
             self._tell_change()
             await self._send(answer)
             has_lost = self._target.failure is not None and self._target.successor is None
@@ -260,13 +330,24 @@ class AppendSession:
         await self._socket.close(CLOSE_RESTART, "the proxy is going away")
 
 
-async def _taken_in(writer: Writer, fields: RecordFields) -> Pending:
-    """Hand one record to the writer once there is room for it."""
+async def _taken_in(writer: Writer, fields: RecordFields, due_s: float) -> Pending:
+    """Hand one record to the writer once there is room for it. TimeLimitError."""
     while True:
         try:
             return writer.append_fields_nowait(fields)
         except trio.WouldBlock:
-            await writer.wait_writable()
+            await _wait_until(writer.wait_writable, due_s)
+
+
+async def _wait_until(wait: Callable[[], Awaitable[None]], due_s: float) -> None:
+    with trio.move_on_at(due_s):
+        await wait()
+    _check_time(due_s)
+
+
+def _check_time(due_s: float) -> None:
+    if due_s < math.inf and trio.current_time() >= due_s:
+        raise TimeLimitError("the append was not begun within its timeout_s")
 
 
 async def _receipts_of(unanswered: _Unanswered) -> list[Receipt]:

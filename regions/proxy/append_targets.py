@@ -37,6 +37,8 @@ _WINDOW_BYTES_MIN = 32 << 20
 class AppendTarget(ABC):
     """The destination of one session's records."""
 
+    name: str
+    """The partition, or the whole stream."""
     owner: str | None = None
     """The process that owns the partition; None if the session is forwarded."""
     epoch: int | None = None
@@ -87,6 +89,7 @@ class OwnedTarget(AppendTarget):
         self._stream = stream
         self._owner = owner
         self._is_whole = is_whole
+        self.name = str(owner.name)
         self.owner = owner.owner.owner
         self.epoch = owner.epoch
 
@@ -159,11 +162,13 @@ class ForwardedTarget(AppendTarget):
 
     def __init__(self, host: SessionHost, stream: StreamRecord, number: int | None) -> None:
         self._host = host
-        self._name = str(stream.name) if number is None else f"{stream.name}#{number}"
+        whole = str(stream.name) if stream.partitions > 1 else f"{stream.name}#0"
+        self.name = whole if number is None else f"{stream.name}#{number}"
+        self._path = str(stream.name) if number is None else self.name
         self._writers: list[Writer] = []
 
     def __repr__(self) -> str:
-        return f"ForwardedTarget({self._name})"
+        return f"ForwardedTarget({self.name})"
 
     def want_received(self) -> None:
         """Do nothing: other proxies answer when records are durable."""
@@ -176,14 +181,14 @@ class ForwardedTarget(AppendTarget):
 
     async def why_lost(self) -> GeologError:
         """The failure: it names the owner already."""
-        assert self.failure is not None, f"{self._name} can be written"
+        assert self.failure is not None, f"{self.name} can be written"
         return self.failure
 
     @asynccontextmanager
     async def open_writer(self, writer_id: str | None) -> AsyncIterator[Writer]:
         """Open a writer through the proxies."""
         async with self._host.log.open_writer(
-            self._name,
+            self._path,
             writer_id=writer_id,
             linger_s=self._host.config.linger_s,
             in_flight_bytes=_window_bytes(self._host),

@@ -60,8 +60,12 @@ class ProxyConfig:
     from that session until some are answered."""
 
     in_flight_bytes_max: int = 256 << 20
-    """Maximum bytes of unanswered appends in all sessions together; at the limit, the proxy
-    reads from no session until some are answered."""
+    """Maximum bytes of unanswered appends in all sessions together; at three quarters, frames
+    and lines get code 429; at the limit, the proxy reads from no session."""
+
+    partition_in_flight_bytes_max: int = 64 << 20
+    """Maximum bytes of unanswered frames and lines for one partition, or for one stream that is
+    written as a whole; at the limit, they get code 429, and when to come back."""
 
     linger_s: float = 0.001
     """Longest time that a record waits for others in its batch, while some are in flight."""
@@ -94,6 +98,7 @@ class ProxyConfig:
             "http_bodies_bytes_max",
             "credit_bytes",
             "in_flight_bytes_max",
+            "partition_in_flight_bytes_max",
             "idle_release_s",
             "balance_pause_s",
             "balance_moves_max",

@@ -105,7 +105,7 @@ class Endpoint:
             await self._messages.serve(
                 stream,
                 _choose,
-                partial(self._handle, refusal),
+                partial(self._handle, client, refusal),
                 refusal=_REFUSAL,
                 message_bytes_max=self._host.config.frame_bytes_max,
             )
@@ -120,7 +120,7 @@ class Endpoint:
             self._idle.set()
 
     async def _handle(
-        self, refusal: GeologError | None, socket: MessageSocket, target: str
+        self, client: str, refusal: GeologError | None, socket: MessageSocket, target: str
     ) -> None:
         """Serve one session unless it is refused; tell the client what ended it, and close.
 
@@ -130,7 +130,7 @@ class Endpoint:
         try:
             if refusal is not None:
                 raise refusal
-            await self._run_session(socket, target)
+            await self._run_session(client, socket, target)
         except* SocketClosedError:
             pass  # The client has left.
         except* GeologError as errors:
@@ -159,7 +159,7 @@ class Endpoint:
             exc_info=errors,
         )
 
-    async def _run_session(self, socket: MessageSocket, target: str) -> None:
+    async def _run_session(self, client: str, socket: MessageSocket, target: str) -> None:
         self._host.origins.check(socket.origin)
         path = parse_path(target)
         is_batches = socket.subprotocol == SUBPROTOCOL_BATCHES
@@ -174,16 +174,17 @@ class Endpoint:
                     socket, _codec_of(socket), self._host, path, partitions=record.partitions
                 ).run()
             case AppendPath():
-                await self._run_append(socket, path)
+                await self._run_append(client, socket, path)
             case SessionPath():
                 await BatchSession(socket, self._host).run()
             case _:
                 assert_never(path)
 
-    async def _run_append(self, socket: MessageSocket, path: AppendPath) -> None:
+    async def _run_append(self, client: str, socket: MessageSocket, path: AppendPath) -> None:
         async with open_target(self._host, path) as target:
-            codec = _codec_of(socket)
-            await AppendSession(socket, codec, self._host, target, path.writer).run()
+            await AppendSession(
+                socket, _codec_of(socket), self._host, target, path.writer, client=client
+            ).run()
 
 
 def _codec_of(socket: MessageSocket) -> FrameCodec:

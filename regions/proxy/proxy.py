@@ -28,12 +28,16 @@ from regions.proxy.http.proxy_view import ProxyView
 from regions.proxy.in_flight_bytes import InFlightBytes
 from regions.proxy.origins import Origins
 from regions.proxy.peers import Peers
+from regions.proxy.protocol.append_admission import AppendAdmission
 from regions.proxy.region_row import RegionRow
 from regions.proxy.registration import ProxyRegistration
 from regions.proxy.session_host import SessionHost
 
 _DRAIN_S = 5.0
 """How long sessions may take to get their last answers when the proxy ends."""
+
+_EARLY_SHARE = 0.75
+"""Part of the bytes in flight at which frames are refused."""
 
 _LEAVE_S = 2 * GOAWAY_S
 """How long they may append to partitions that no other proxy has taken over."""
@@ -204,6 +208,7 @@ async def _serve_at(
             rng=seams.rng,
             now_us=seams.now_us,
             in_flight=InFlightBytes(config.in_flight_bytes_max),
+            admission=_admission_of(config),
             origins=Origins.of(config.allow_origin, _addresses(listeners, record)),
         )
         endpoint = Endpoint(listeners.websocket, seams.messages, host, nursery)
@@ -268,6 +273,16 @@ async def _serve_at(
                 await _wait_idle(endpoint, http)
             await held.give_up_all()
             await _wait_idle(endpoint, http)
+
+
+def _admission_of(config: ProxyConfig) -> AppendAdmission:
+    # Early: before the proxy stops reading, which would hold up sealed batches, too.
+    proxy_bytes_max = int(config.in_flight_bytes_max * _EARLY_SHARE)
+    return AppendAdmission(
+        proxy_bytes_max=proxy_bytes_max,
+        partition_bytes_max=config.partition_in_flight_bytes_max,
+        client_bytes_max=int(config.in_flight_bytes_max * config.client_share),
+    )
 
 
 async def _wait_idle(endpoint: Endpoint, http: HttpPort | None) -> None:

@@ -39,10 +39,15 @@ RECORDS_MAX = 10_000
 ID_CHARACTERS_MAX = 1024
 """Length of an append's id, which its answer repeats."""
 
+TIMEOUT_S_MAX = 86_400.0
+"""Longest time limit of an append."""
+
 _LISTS = frozenset({"records", "batch"})
 """Keys of several records, in place of one."""
 _APPEND_KEYS = frozenset(
-    {"type", "id", "writer", "seq", "ack", "expect_sequence"} | _LISTS | RECORD_KEYS
+    {"type", "id", "writer", "seq", "ack", "expect_sequence", "timeout_s"}
+    | _LISTS
+    | RECORD_KEYS
 )
 _ACKS = ("durable", "received")
 _TYPES = ("append", "commit", "credit", "leave")
@@ -152,7 +157,22 @@ def _append(document: Document, id_: AppendId | None) -> AppendRequest:
         seq=seq,
         ack=ack,
         expect_sequence=whole_number(document, "expect_sequence", where),
+        timeout_s=_timeout_s(document, where),
     )
+
+
+def _timeout_s(document: Document, where: str) -> float | None:
+    found = document.get("timeout_s")
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise InvalidArgumentError(f"{where}: timeout_s {found!r:.60} is not a number")
+    if not 0 < found <= TIMEOUT_S_MAX:
+        raise InvalidArgumentError(
+            f"{where}: timeout_s {found!r:.60} is out of range: more than 0, and up to"
+            f" {TIMEOUT_S_MAX:g} seconds"
+        )
+    return float(found)
 
 
 def _records(document: Document, where: str) -> tuple[RecordContent, ...]:

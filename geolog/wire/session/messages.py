@@ -60,6 +60,8 @@ class AppendRequest:
     """The seq of the first record; each further record has the next."""
     ack: str | None = None
     expect_sequence: int | None = None
+    timeout_s: float | None = None
+    """Refuse the append if the proxy cannot begin it within this time of its arrival."""
 
 
 @attrs.frozen(kw_only=True)

@@ -5,6 +5,7 @@ proxy's partition is 307, which keeps method and body, and not 302, which may ch
 """
 
 import json
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -43,13 +44,18 @@ def json_answer(
     )
 
 
+def retry_after(after_s: float) -> str:
+    """The header's value: whole seconds, so rounded up."""
+    return str(math.ceil(after_s))
+
+
 def error_answer(error: ErrorAnswer) -> Response:
     """The answer to a request that failed as a whole."""
     headers = {}
     if error.location is not None:
         headers["location"] = error.location
     if error.retry_after_s is not None:
-        headers["retry-after"] = f"{error.retry_after_s:.0f}"
+        headers["retry-after"] = retry_after(error.retry_after_s)
     return json_answer(document_of(error), status=status_of(error.code), headers=headers)
 
 

@@ -30,7 +30,7 @@ from geolog.wire.session.paths import AppendPath, parse_path
 from regions.proxy.append_session import AppendSession
 from regions.proxy.append_targets import open_target
 from regions.proxy.held_partitions import MovedError
-from regions.proxy.http.answers import NDJSON, status_of, target_of
+from regions.proxy.http.answers import NDJSON, retry_after, status_of, target_of
 from regions.proxy.http.bodies import Bodies
 from regions.proxy.session_host import SessionHost, failure_of
 from topology.errors import (
@@ -116,20 +116,26 @@ class HttpAppends:
         if self._host.draining.is_set():
             raise _going_away()
         async with self._bodies.read(request) as body:
-            answers = await self._append_lines(path, _lines_of(body))
+            client = request.client.host if request.client is not None else ""
+            answers = await self._append_lines(client, path, _lines_of(body))
         return Response(
             "".join(f"{answer}\n" for answer in answers),
             status_code=_status_of(answers),
+            headers=_retry_headers(answers),
             media_type=NDJSON,
         )
 
-    async def _append_lines(self, path: AppendPath, lines: list["_Line"]) -> list[str]:
+    async def _append_lines(
+        self, client: str, path: AppendPath, lines: list["_Line"]
+    ) -> list[str]:
         """An answer to each line; an error if none was begun."""
         socket = LineSocket([line.text for line in lines])
-        error = await self._run_session(socket, path)
+        error = await self._run_session(client, socket, path)
         if isinstance(error, MovedError) and error.http is None and not socket.taken_count:
             # There is no address to send the client to.
-            error = await self._run_session(socket, attrs.evolve(path, redirect="forward"))
+            error = await self._run_session(
+                client, socket, attrs.evolve(path, redirect="forward")
+            )
         if error is not None and not socket.taken_count:
             self._host.traffic.redirects_count += isinstance(error, MovedError)
             raise error
@@ -139,12 +145,16 @@ class HttpAppends:
             for at, line in unanswered
         ]
 
-    async def _run_session(self, socket: LineSocket, path: AppendPath) -> GeologError | None:
+    async def _run_session(
+        self, client: str, socket: LineSocket, path: AppendPath
+    ) -> GeologError | None:
         """Why the session ended, if not because all lines are answered."""
         error: GeologError | None = None
         try:
             async with open_target(self._host, path) as target:
-                await AppendSession(socket, JSON_FRAMES, self._host, target, path.writer).run()
+                await AppendSession(
+                    socket, JSON_FRAMES, self._host, target, path.writer, client=client
+                ).run()
         except* GeologError as errors:
             error = first_of(errors)
         return error
@@ -207,6 +217,13 @@ def _status_of(answers: Sequence[str]) -> int:
             moved = document["code"] == Code.MOVED
             return HTTPStatus.SERVICE_UNAVAILABLE if moved else status_of(document["code"])
     return HTTPStatus.OK
+
+
+def _retry_headers(answers: Sequence[str]) -> dict[str, str]:
+    """When to send again what was refused because of a bound, if anything was."""
+    after_s = [json.loads(answer).get("retry_after_s") for answer in answers]
+    told_s = [one_s for one_s in after_s if one_s is not None]
+    return {"retry-after": retry_after(max(told_s))} if told_s else {}
 
 
 def _going_away() -> GeologError:

@@ -125,6 +125,11 @@ class ProxyMetrics(Collector):
             self._proxy.early.count,
         )
         yield CounterMetricFamily(
+            "geolog_proxy_early_refusals",
+            "Frames and lines refused because too much was unanswered.",
+            self._proxy.host.admission.refusals_count,
+        )
+        yield CounterMetricFamily(
             "geolog_proxy_redirects",
             "Clients sent to another proxy.",
             self._proxy.host.traffic.redirects_count,

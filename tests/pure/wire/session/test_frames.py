@@ -87,7 +87,7 @@ def test_an_append_may_name_its_writer_and_its_conditions(codec: FrameCodec) -> 
     document = {
         "type": "append", "id": 3, "value_base64": "/w==", "key": "k", "headers": {"h": "1"},
         "transaction_id": 7, "writer": "till-7", "seq": 4, "ack": "received",
-        "expect_sequence": 9,
+        "expect_sequence": 9, "timeout_s": 2,
     }  # fmt: skip
 
     assert codec.decode(frame_of(codec, document)) == AppendRequest(
@@ -97,6 +97,7 @@ def test_an_append_may_name_its_writer_and_its_conditions(codec: FrameCodec) -> 
         seq=4,
         ack="received",
         expect_sequence=9,
+        timeout_s=2.0,
     )
 
 
@@ -173,6 +174,11 @@ def test_a_credit_is_a_number_of_records(codec: FrameCodec) -> None:
         ({"value": "v", "seq": "1"}, "seq '1' is not an integer"),
         ({"value": "v", "transaction_id": 1 << 63}, "out of range"),
         ({"value": "v", "ack": "none"}, "ack 'none' is neither durable nor received"),
+        ({"value": "v", "timeout_s": "5s"}, "timeout_s '5s' is not a number"),
+        ({"value": "v", "timeout_s": True}, "timeout_s True is not a number"),
+        ({"value": "v", "timeout_s": 0}, "timeout_s 0 is out of range: more than 0"),
+        ({"value": "v", "timeout_s": 1e9}, "and up to 86400 seconds"),
+        ({"value": "v", "timeout_s": float("nan")}, "timeout_s nan is out of range"),
         ({"value": "v", "writer": 5}, "writer 5 is not a string"),
         ({"value": "v", "id": 1.5}, "id 1.5 is neither an integer nor a string"),
         ({"value": "v", "id": "i" * (ID_CHARACTERS_MAX + 1)}, "id has 1025 characters"),

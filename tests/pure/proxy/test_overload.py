@@ -1,0 +1,134 @@
+"""Sessions of an overloaded proxy: refused early, in order, and never begun too late."""
+
+import trio
+from trio.testing import MockClock
+
+from tests.pure.proxy.http_client import open_http
+from tests.pure.proxy.proxies import Frame, OpenSession, SessionClient, open_proxy
+from tests.pure.whole.clusters import STREAM, open_world
+
+APPEND = f"/v1/streams/{STREAM}/append"
+READ = f"/v1/streams/{STREAM}/read"
+
+
+async def append_all(client: SessionClient, count: int) -> tuple[list[Frame], list[Frame]]:
+    """Append numbered records, all at once, and those that are refused again until none is.
+
+    All acknowledgements, and all refusals.
+    """
+    acks: list[Frame] = []
+    refusals: list[Frame] = []
+    left = list(range(count))
+    while left:
+        for number in left:
+            # A short record would fit where a long one before it did not.
+            width = 10 if number % 2 else 400
+            await client.send(id=number, seq=number, value=f"{number:0{width}}")
+        answers = [await client.receive() for _ in left]
+        assert [one["id"] for one in answers] == left
+        acks += [one for one in answers if one["type"] == "ack"]
+        refusals += [one for one in answers if one["type"] == "error"]
+        assert {one["code"] for one in refusals} <= {429}, refusals[-1]
+        left = [one for one in left if answers[left.index(one)]["type"] == "error"]
+    return acks, refusals
+
+
+async def test_a_full_partition_refuses_early_and_keeps_the_order_of_numbered_records(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=1000
+        ) as proxy,
+        open_session(world.cluster, proxy, f"{APPEND}?writer=till-7") as client,
+    ):
+        await client.receive()
+        acks, refusals = await append_all(client, 60)
+        async with open_session(world.cluster, proxy, READ) as reader:
+            _, *records, _ = await reader.receive_all()
+
+    assert {(one["code"], one["outcome"], one["retriable"]) for one in refusals} == {
+        (429, "refused", True)
+    }
+    assert all(isinstance(one["retry_after_s"], float) for one in refusals)
+    assert any("#0 has " in str(one["error"]) for one in refusals)
+    assert any("send it again before seq" in str(one["error"]) for one in refusals)
+    assert [one["sequence"] for one in acks] == list(range(60))
+    assert [int(one["value"]) for one in records] == list(range(60))  # type: ignore[call-overload]
+    assert {one["duplicate"] for one in acks} == {False}
+
+
+async def test_a_client_has_only_its_share_of_the_bytes_in_flight(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", in_flight_bytes_max=10_000, client_share=0.2
+        ) as proxy,
+        open_session(world.cluster, proxy, APPEND, host="greedy") as greedy,
+        open_session(world.cluster, proxy, APPEND, host="modest") as modest,
+    ):
+        await greedy.receive()
+        await modest.receive()
+        for number in range(20):
+            await greedy.send(id=number, value="x" * 500)
+        await modest.send(id="modest", value="x" * 500)
+        answers = [await greedy.receive() for _ in range(20)]
+        answer = await modest.receive()
+
+    codes = [one.get("code") for one in answers]
+    assert set(codes) == {None, 429}
+    assert "client greedy has " in str(answers[codes.index(429)]["error"])
+    assert answer["type"] == "ack"
+
+
+async def test_an_append_that_cannot_begin_in_its_time_is_refused(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as client,
+    ):
+        await client.receive()
+        network = world.cluster.network
+        for node_id in world.cluster.nodes:
+            network.cut("proxy-1", node_id)
+        # The session of a named writer cannot be opened before the nodes are back.
+        await client.send(id=1, writer="till-7", seq=0, value="a", timeout_s=1)
+        await trio.sleep(2)
+        for node_id in world.cluster.nodes:
+            network.mend("proxy-1", node_id)
+        late = await client.receive()
+        overtaking = await client.ask(id=2, writer="till-7", seq=1, value="b")
+        again = [
+            await client.ask(id=3, writer="till-7", seq=0, value="a", timeout_s=0.5),
+            await client.ask(id=4, writer="till-7", seq=1, value="b"),
+        ]
+
+    assert (late["code"], late["outcome"], late["retriable"]) == (504, "refused", True)
+    assert (overtaking["code"], overtaking["id"]) == (429, 2)
+    assert [(one["type"], one["sequence"]) for one in again] == [("ack", 0), ("ack", 1)]
+
+
+async def test_lines_over_http_are_refused_with_when_to_come_back(
+    autojump_clock: MockClock,
+) -> None:
+    lines = b"".join(b'{"value":"%s"}\n' % (b"x" * 300) for _ in range(20))
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=1000
+        ) as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        answer = await client.ask("POST", APPEND, lines)
+        later = await client.ask("POST", APPEND, b'{"value":"y"}')
+        metrics = (await client.ask("GET", "/metrics")).body.decode()
+
+    assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+    assert {one.get("code") for one in answer.lines} == {None, 429}
+    assert later.status == 200
+    assert "geolog_proxy_early_refusals_total" in metrics
