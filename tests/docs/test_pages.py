@@ -196,6 +196,13 @@ def test_every_source_file_that_a_page_names_exists(page: Path) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_the_readme_is_read_in_one_sitting_and_says_what_is_missing() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert len(readme.splitlines()) < 150
+    assert "Not built yet:" in readme
+
+
 def test_the_index_names_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
 
