@@ -82,6 +82,16 @@ def test_a_home_that_moves_by_plan_loses_nothing_though_the_command_is_killed() 
     assert counts["lost"] == counts["repeated"] == counts["mirrors_unequal"] == 0
 
 
+def test_a_home_that_is_cut_off_and_failed_over_loses_no_record_that_it_answered() -> None:
+    done = geolog("drill", "run", "failover", "--fault", "cut-off", "-o", "json")
+
+    assert done.returncode == 0, done.stderr.decode()
+    counts = json.loads(done.stdout)["counts"]
+    assert counts["failovers"] == 1
+    assert counts["left_behind"] > 0
+    assert counts["gone"] == counts["outside_of_ranges"] == counts["repeated"] == 0
+
+
 def test_an_option_of_another_drill_is_refused() -> None:
     done = geolog("drill", "run", "kill-all", "--kills", "3")
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geolog.protocol import mirror_course
+from geolog.protocol.home_record import Fork
 from geolog.protocol.ids import SegmentEntry, Sequence
 from geolog.protocol.mirror_course import (
     DropRepeat,
@@ -334,3 +335,34 @@ def test_a_whole_log_is_taken_over_takeovers_at_any_place() -> None:
         assert course.last == LOG[-1].mark
 
     assert set(outcomes) == {"TakeEntry", "DropRepeat"}
+
+
+@given(st.lists(st.tuples(st.just(0), st.integers(1, 5)), min_size=2, max_size=4), st.data())
+def test_a_mirror_takes_nothing_of_a_home_beyond_the_fork_of_a_later_one(
+    sizes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """The old home was failed over, does not know it, and goes on sending."""
+    log = home_log(sizes)
+    place = data.draw(st.integers(1, len(log) - 1))
+    first_lost = log[place].mark
+    fork = Fork(
+        home_epoch=2,
+        segment=log[place - 1].mark.segment,
+        entry=SegmentEntry(log[place - 1].mark.entry + 1),
+        sequence=log[place - 1].mark.sequence_next,
+        segment_next=9,
+    )
+    course = MirrorCourse("m", log[place - 1].mark, (fork,))
+    refused = [course.on_entry(one) for one in log[place:]]
+    new = home_log([(1, 3)], first_segment=9)[0]
+    taken = course.on_entry(
+        attrs.evolve(
+            new,
+            previous=log[place - 1].mark,
+            first_sequence=log[place - 1].mark.sequence_next,
+        )
+    )
+
+    assert first_lost >= log[place - 1].mark
+    assert all(error_of(one) is OldHomeError for one in refused)
+    assert isinstance(taken, TakeEntry)

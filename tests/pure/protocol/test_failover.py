@@ -1,0 +1,203 @@
+"""A failover, while logs answer in any order, or not at all, and fetches may fail."""
+
+import attrs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geolog.protocol.failover import (
+    Effect,
+    EndedLog,
+    EndFailover,
+    EndHome,
+    FailoverCourse,
+    FetchMissing,
+    MakeHome,
+    MarkLost,
+    TakeCandidate,
+)
+from geolog.protocol.failover_record import HeardTail, latest_tails, range_at_risk
+from geolog.protocol.ids import SegmentEntry, Sequence
+from geolog.protocol.watermark import Watermark
+from topology.errors import UnavailableError
+
+HOME, TO, OTHERS = "east", "west", ("mars", "moon")
+REGIONS = (HOME, TO, *OTHERS)
+SEGMENT_HIGHEST = 9
+
+
+def mark_of(count: int) -> Watermark | None:
+    """The last of so many entries of one lineage, three to a segment, in two home epochs."""
+    if count == 0:
+        return None
+    segment = (count - 1) // 3 + 1
+    return Watermark(
+        1 + (segment > 2),
+        segment,
+        SegmentEntry((count - 1) % 3),
+        7 * count,
+        Sequence(2 * count),
+    )
+
+
+@attrs.define
+class World:
+    """All logs of all partitions, as numbers of entries, and what is under way."""
+
+    core: FailoverCourse
+    counts: list[dict[str, int]]
+    unreachable: set[tuple[int, str]]
+    failing: set[tuple[int, str]]
+    """Fetches that fail on the way."""
+    under_way: list[Effect] = attrs.field(factory=list)
+    made: MakeHome | None = None
+    ended: list[EndFailover] = attrs.field(factory=list)
+
+    def run(self, choices: list[int]) -> None:
+        """Perform all effects, in the order of these choices, then in that of their making."""
+        self.under_way = list(self.core.begin())
+        while self.under_way:
+            place = choices.pop() % len(self.under_way) if choices else 0
+            self.under_way += self.perform(self.under_way.pop(place))
+
+    def ended_log(self, number: int, region: str) -> EndedLog:
+        return EndedLog(last=mark_of(self.counts[number][region]), row_highest=4)
+
+    def perform(self, effect: Effect) -> list[Effect]:
+        core = self.core
+        match effect:
+            case MarkLost():
+                return core.on_marked()
+            case EndHome(number):
+                told = core.on_segment_highest(number, SEGMENT_HIGHEST)
+                if (number, HOME) in self.unreachable:
+                    return told + core.on_out_of_reach(number, HOME, UnavailableError("away"))
+                return told + core.on_ended(number, HOME, self.ended_log(number, HOME))
+            case TakeCandidate(number, region):
+                if (number, region) in self.unreachable:
+                    return core.on_out_of_reach(number, region, UnavailableError("away"))
+                return core.on_ended(number, region, self.ended_log(number, region))
+            case FetchMissing(number, region, through):
+                mine, there = self.counts[number][TO], self.counts[number][region]
+                assert mark_of(there) == through
+                assert there > mine
+                if (number, region) in self.failing:
+                    self.counts[number][TO] = (mine + there) // 2
+                    ended = self.ended_log(number, TO)
+                    return core.on_not_fetched(number, region, ended, UnavailableError("cut"))
+                self.counts[number][TO] = there
+                return core.on_fetched(number, self.ended_log(number, TO))
+            case MakeHome():
+                assert self.made is None
+                self.made = effect
+                return core.on_flipped()
+            case EndFailover():
+                self.ended.append(effect)
+                return []
+
+
+worlds = st.builds(
+    lambda counts, unreachable, failing: World(
+        FailoverCourse(
+            "s", home=HOME, to=TO, others=OTHERS, home_epoch=2, partitions=len(counts)
+        ),
+        counts,
+        unreachable,
+        failing,
+    ),
+    st.lists(
+        st.fixed_dictionaries({region: st.integers(0, 12) for region in REGIONS}),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sets(st.tuples(st.integers(0, 2), st.sampled_from([HOME, *OTHERS]))),
+    st.sets(st.tuples(st.integers(0, 2), st.sampled_from([HOME, *OTHERS]))),
+)
+
+
+@settings(max_examples=300)
+@given(worlds, st.lists(st.integers(0, 99), max_size=30))
+def test_the_new_home_begins_behind_the_best_log_that_could_be_read(
+    world: World, choices: list[int]
+) -> None:
+    begun = [dict(one) for one in world.counts]
+    world.run(choices)
+
+    assert world.made is not None
+    assert not world.ended
+    for number, fork in enumerate(world.made.forks):
+        readable = [
+            begun[number][region]
+            for region in REGIONS
+            if region == TO or (number, region) not in world.unreachable | world.failing
+        ]
+        count = world.counts[number][TO]
+        last = mark_of(count)
+        assert count >= max(readable)
+        assert fork.home_epoch == 3
+        assert fork.sequence == 2 * count
+        if last is not None:
+            assert (fork.segment, fork.entry) == (last.segment, last.entry + 1)
+        assert 4 + fork.segment_offset + 1 == fork.segment_next > SEGMENT_HIGHEST
+        if world.core.is_ended_at_home(number):
+            assert count >= begun[number][HOME]
+    assert world.made.is_whole == all(
+        world.core.is_ended_at_home(number) for number in range(len(world.counts))
+    )
+
+
+@given(worlds, st.lists(st.integers(0, 99), max_size=30), st.integers(0, 2))
+def test_a_failover_to_a_region_out_of_reach_ends_once_and_changes_nothing(
+    world: World, choices: list[int], number: int
+) -> None:
+    world.unreachable.add((number % len(world.counts), TO))
+    world.run(choices)
+
+    assert world.made is None
+    (ended,) = world.ended
+    assert "out of reach" in str(ended.error)
+
+
+@given(worlds, st.integers(0, 2))
+def test_mirrors_that_were_claimed_meanwhile_are_taken_again(world: World, number: int) -> None:
+    """As if another process had claimed one just before the flip."""
+    number %= len(world.counts)
+    is_reclaimed = False
+
+    class Reclaimed(World):
+        def perform(self, effect: Effect) -> list[Effect]:
+            nonlocal is_reclaimed
+            if isinstance(effect, MakeHome) and not is_reclaimed:
+                is_reclaimed = True
+                return self.core.on_reclaimed([number])
+            return super().perform(effect)
+
+    again = Reclaimed(world.core, world.counts, world.unreachable, world.failing)
+    again.run([])
+
+    assert is_reclaimed
+    assert again.made is not None
+
+
+def test_the_range_at_risk_ends_at_the_furthest_tail_that_anybody_knows() -> None:
+    def heard(region: str, sequence_next: int, heard_us: int) -> HeardTail:
+        return HeardTail(
+            stream="a/s",
+            life="1",
+            partition=0,
+            home=HOME,
+            home_epoch=1,
+            region=region,
+            sequence_next=sequence_next,
+            heard_us=heard_us,
+        )
+
+    tails = latest_tails([heard(TO, 90, 5), heard("mars", 100, 3), heard("moon", 100, 4)])
+    found = range_at_risk(0, from_sequence=70, tail=tails[0], known=0, is_nothing_lost=False)
+    by_metadata = range_at_risk(0, from_sequence=70, tail=None, known=80, is_nothing_lost=False)
+    unknown = range_at_risk(0, from_sequence=70, tail=None, known=0, is_nothing_lost=False)
+    whole = range_at_risk(0, from_sequence=70, tail=tails[0], known=0, is_nothing_lost=True)
+
+    assert (found.to_sequence, found.heard_us, found.records_count) == (100, 4, 30)
+    assert (by_metadata.heard_us, by_metadata.records_count) == (None, 10)
+    assert unknown.records_count is None
+    assert whole.records_count == 0
