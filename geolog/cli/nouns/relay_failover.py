@@ -186,7 +186,7 @@ def _plan_row(plan: FailoverPlan, now_us: int) -> dict[str, object]:
         "partitions": plan.partitions,
         "home_answers": plan.home_answers,
         "at_risk_records": plan.at_risk_records,
-        "heard_s_ago": _age_s(plan, now_us),
+        "heard_ago_s": _age_s(plan, now_us),
         "to_fetch": None if to is None else to.lacks_records,
         "evicted": None if to is None else to.lacks_evicted,
         "ready": plan.why_not is None,
