@@ -18,12 +18,13 @@ CLIENTS := $(FOREIGN)/.installed-$(shell cat requirements-foreign.lock | cksum |
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps
 LOCKED := --require-hashes --no-build-isolation
 
-.PHONY: help demo test foreign check lint format lock captures clean
+.PHONY: help demo test install-check foreign check lint format lock captures clean
 
 help:
 	@echo 'make demo    run three regions on this machine and kill one of them under load'
 	@echo 'make test    run every check'
 	@echo 'make foreign install the clients of other languages that make test runs: Node, for one'
+	@echo 'make install-check  install the wheel and each extra into empty environments, and use them'
 	@echo 'make check   run the quick checks in under a minute: format, lint, types, import contracts, tests of single parts'
 	@echo 'make lint    check format, lint, types and import contracts, without pytest'
 	@echo 'make format  format every file, apply lint fixes, regenerate geolog/blocking from geolog/aio'
@@ -36,6 +37,9 @@ demo: $(STAMP)
 
 test: $(STAMP) $(CLIENTS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static pure sim system foreign spark docs
+
+install-check: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages install
 
 foreign: $(CLIENTS)
 

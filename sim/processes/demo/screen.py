@@ -46,7 +46,7 @@ class Screen:
             f"starting {nodes} storage nodes, {proxies}{relays}{zookeepers} ZooKeeper servers "
             f"in {len(plan.regions)} regions …"
         )
-        if plan.wan is not None:
+        if plan.wan is not None and len(plan.regions) > 1:
             wan = plan.wan.wan
             trips = (
                 f"{here}↔{there} {1e3 * wan.round_trip_s(here, there):.4g} ms"
