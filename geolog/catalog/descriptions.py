@@ -61,6 +61,8 @@ class StreamDescription:
     """Appends are refused while mirrors lack more than this of a partition; None: never."""
     rpo_targets: list[str]
     """The mirrors that count: `all`, `any`, or names of regions."""
+    on_isolation: str
+    """`stop` if its home answers no appends while it is cut off from metadata; `continue`."""
     partitions: int
     ensemble_size: int
     write_quorum: int

@@ -77,6 +77,7 @@ class StreamPlan:
             rpo_max_s=settings.rpo_max_s,
             rpo_max_bytes=settings.rpo_max_bytes,
             rpo_targets=settings.rpo_targets,
+            isolation_lease_s=settings.isolation_lease_s,
         )
 
 

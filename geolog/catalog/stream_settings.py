@@ -138,6 +138,8 @@ class StreamSettings:
     """Refuse appends while mirrors lack more than this of a partition; None does not."""
     rpo_targets: tuple[str, ...] = attrs.field(default=ALL_TARGETS, converter=parse_rpo_targets)
     """The mirrors that count: all of them, any one, or those in these regions."""
+    isolation_lease_s: float | None = None
+    """Answer only inside leases of this length; None answers also while it is cut off."""
 
     @property
     def sizes(self) -> SizesGiven:
@@ -182,6 +184,8 @@ class StreamChanges:
         default=None, converter=attrs.converters.optional(parse_rpo_targets)
     )
     """The mirrors that count; `all` once there is no bound any more."""
+    isolation_lease_s: float | Literal["same"] | None = "same"
+    """None: answer also while the home is cut off."""
 
     def applied_to(self, record: StreamRecord) -> StreamRecord:
         """The record with these changes. InvalidArgumentError, SealedError."""
@@ -278,6 +282,11 @@ def check_settings(record: StreamRecord) -> None:
                 "bytes to keep for mirrors that are behind must be positive, got"
                 f" {record.relay_evict_bytes}"
             )
+    if record.isolation_lease_s is not None and record.home is None:
+        raise InvalidArgumentError(
+            "on isolation stop is for regional streams: a global stream has no home that could"
+            " be cut off, and stops by itself without a quorum"
+        )
     _check_rpo(record)
 
 

@@ -194,6 +194,7 @@ def _description(
         rpo_max_s=record.rpo_max_s,
         rpo_max_bytes=record.rpo_max_bytes,
         rpo_targets=list(record.rpo_targets),
+        on_isolation="continue" if record.isolation_lease_s is None else "stop",
         partitions=record.partitions,
         ensemble_size=record.quorum.ensemble_size,
         write_quorum=record.quorum.write_quorum,

@@ -64,6 +64,7 @@ async def open_log(
     config: LogConfig | None = None,
     ask_reach: AskReach | None = None,
     metadata_regions: tuple[str, ...] | None = None,
+    boottime_s: Callable[[], float] = trio.current_time,
     via: Via | None = "direct",
     proxies: Sequence[Address] = (),
     messages: MessageTransport | None = None,
@@ -123,6 +124,7 @@ async def open_log(
             config=config,
             ask_reach=ask_reach,
             metadata_regions=metadata_regions,
+            boottime_s=boottime_s,
             proxies=Proxies(
                 ProxyConnections(messages, nursery),
                 ProxyRoutes(directory, rng),
@@ -334,6 +336,7 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
             config=terms.config,
             ask_reach=partial(reach_of, terms.servers, transport),
             metadata_regions=regions,
+            boottime_s=boottime_s,
             via=terms.via,
             proxies=terms.proxies,
             hedge=terms.hedge,
@@ -342,6 +345,11 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
             if terms.region is not None:
                 await check_region(log, terms.region, others=terms.zookeeper_regions or ())
             yield log
+
+
+def boottime_s() -> float:
+    """Seconds on a clock that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _now_us() -> int:

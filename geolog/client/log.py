@@ -10,6 +10,7 @@ from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 import attrs
+import trio
 
 from geolog.admin.cluster_access import ClusterAccess
 from geolog.admin.cluster_view import judge_cluster, list_nodes
@@ -89,6 +90,7 @@ from geolog.metadata.reachability import AskReach
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, Freshness, Metadata
 from geolog.partition.home_failover import FailoverConfig, FailoverReport
+from geolog.partition.home_lease import LeaseTerms
 from geolog.partition.home_switch import HomeSwitch, SwitchConfig, SwitchOverReport
 from geolog.partition.mirror_resync import MirrorResync
 from geolog.partition.partition_opener import PartitionOpener
@@ -101,6 +103,7 @@ from geolog.partition.takeover import Takeover
 from geolog.protocol.failover_record import FailoverRecord
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ids import Sequence as LogSequence
+from geolog.protocol.isolation_lease import lease_length_s
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.read_ranges import SequenceSpan
@@ -186,6 +189,7 @@ class Log:
         config: LogConfig,
         ask_reach: AskReach | None,
         metadata_regions: tuple[str, ...] | None = None,
+        boottime_s: Callable[[], float] = trio.current_time,
         proxies: Proxies,
         multicast: RelayMulticast | None = None,
         links: Callable[[StreamCatalog], RelayLinks],
@@ -230,6 +234,12 @@ class Log:
             rng=rng,
             recovery=config.recovery,
             now_us=now_us,
+            lease_terms=LeaseTerms(
+                metadata=metadata,
+                homes=self._partitions.homes,
+                owners=owners,
+                boottime_s=boottime_s,
+            ),
         )
         self._upkeep = StreamUpkeep(
             catalog=self._catalog,
@@ -338,6 +348,7 @@ class Log:
         rpo_max_s: float | None = None,
         rpo_max_bytes: int | None = None,
         rpo_targets: str | Sequence[str] = "all",
+        on_isolation: Literal["continue", "stop"] = "continue",
         partitions: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
         segment_age_s: float = SEGMENT_AGE_S,
@@ -366,6 +377,9 @@ class Log:
         rpo_max_s, rpo_max_bytes: refuse appends (OverCapacityError) while mirrors lack records
         older than this, or more than this of a partition; give one of the two, or none.
         rpo_targets: the mirrors that count: "all", "any" one of them, or names of regions.
+        on_isolation: whether the home of a regional stream goes on answering appends while it
+        is cut off from metadata. With "stop" it answers only inside a lease of two thirds of
+        this client's session time-out, and a failover waits until that is over.
         partitions: number of partitions, each a log with its own order.
         segment_bytes, segment_age_s: roll to a new segment at this size or age.
         retention_s, retention_bytes: each partition keeps at least this much; None keeps all.
@@ -395,6 +409,7 @@ class Log:
             rpo_max_s=rpo_max_s,
             rpo_max_bytes=rpo_max_bytes,
             rpo_targets=rpo_targets,
+            isolation_lease_s=self._lease_length_s(on_isolation),
         )
         freshness = Freshness.NEARBY
         while True:
@@ -470,6 +485,7 @@ class Log:
         rpo_max_s: float | Literal["same"] | None = "same",
         rpo_max_bytes: int | Literal["same"] | None = "same",
         rpo_targets: str | Sequence[str] | None = None,
+        on_isolation: Literal["continue", "stop"] | None = None,
     ) -> StreamDescription:
         """Change settings of a stream; leave the others as they are.
 
@@ -494,6 +510,9 @@ class Log:
             rpo_max_s=rpo_max_s,
             rpo_max_bytes=rpo_max_bytes,
             rpo_targets=rpo_targets,
+            isolation_lease_s=(
+                "same" if on_isolation is None else self._lease_length_s(on_isolation)
+            ),
         )
         stream = StreamName.parse(name)
         check_begin_of_more(relay_from, relay_to)
@@ -506,6 +525,15 @@ class Log:
                 firsts = await self._mirror_begins(found, changes.relay_to, relay_from)
         await self._upkeep.change(stream, changes, firsts=firsts)
         return await self.describe_stream(name)
+
+    def _lease_length_s(self, on_isolation: str) -> float | None:
+        if on_isolation not in ("continue", "stop"):
+            raise InvalidArgumentError(
+                f"on_isolation is {on_isolation!r}; it can be 'continue' or 'stop'"
+            )
+        if on_isolation == "continue":
+            return None
+        return lease_length_s(self._metadata.session_timeout_s)
 
     async def _mirror_begins(
         self, record: StreamRecord, relay_to: Sequence[str], relay_from: Bound

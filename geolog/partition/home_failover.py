@@ -46,6 +46,7 @@ from geolog.protocol.failover_record import (
     range_at_risk,
 )
 from geolog.protocol.home_record import Fork
+from geolog.protocol.isolation_lease import wait_of_failover_s
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
 from topology.errors import GeologError, UnavailableError
@@ -120,6 +121,7 @@ class _Run:
     fetched: list[tuple[int, str]] = attrs.field(factory=list)
     out_of_reach: set[str] = attrs.field(factory=set)
     ranges: tuple[RangeAtRisk, ...] = ()
+    marked_s: float = 0.0
     flipping_s: float = 0.0
     flipped_s: float = 0.0
     failure: GeologError | None = None
@@ -220,6 +222,7 @@ class HomeFailover:
             match effect:
                 case MarkLost():
                     await move.mark(is_failover=True)
+                    run.marked_s = trio.current_time()
                     return core.on_marked()
                 case EndHome(number):
                     return await self._end_home(run, number)
@@ -315,6 +318,9 @@ class HomeFailover:
     async def _flip(self, run: _Run, flip: MakeHome) -> list[Effect]:
         moves, move = self.takeover.partitions.home_moves, run.move
         assert move.marked is not None
+        lease_s = move.stream.isolation_lease_s
+        if lease_s is not None:  # Owners of the old home may answer inside of theirs.
+            await trio.sleep_until(run.marked_s + wait_of_failover_s(lease_s))
         run.flipping_s = trio.current_time()
         run.ranges = tuple(
             range_at_risk(

@@ -16,6 +16,7 @@ import trio
 from geolog.background import all_of, open_background
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.partition.home_lease import HomeLease
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.loss_guard import LossGuard
 from geolog.partition.partition_writer import PartitionWriter
@@ -94,13 +95,15 @@ class HomeMovingError(HandedOverError):
     """The home of the stream moves: its next owner takes the append, in another region."""
 
 
-async def _end_for_move(writer: PartitionWriter, to: str) -> None:
-    """Answer what the owner has taken in, and close its segment: the home moves."""
+def _moves(writer: PartitionWriter, to: str) -> HomeMovingError:
+    return HomeMovingError(f"the home of {writer.name} moves to {to}: append there")
+
+
+async def _end(writer: PartitionWriter, why: HandedOverError) -> None:
+    """Answer what the owner has taken in, and close its segment: another is to own it."""
     try:
         with suppress(GeologError):  # It has failed by itself.
-            await writer.end(
-                HomeMovingError(f"the home of {writer.name} moves to {to}: append there")
-            )
+            await writer.end(why)
     finally:
         writer.on_handed_over()
 
@@ -128,12 +131,21 @@ class OwnedPartitions:
     """The writers, in the order of their partitions."""
     _taken: list[PartitionWriter] = attrs.field(factory=list)
     """Those whose takeover succeeded, even if another partition's failed."""
+    lease: HomeLease | None = None
+    """Appends are answered only inside it; None to answer always."""
     _back_off_s: float = 0.0
     _running_count: int = 0
 
     async def open(self) -> None:
         """Take the stream over, or one partition of it, and run its writers."""
+        length_s, terms = self.stream.isolation_lease_s, self.takeover.lease_terms
+        if length_s is not None and terms is not None:
+            any_partition = self.stream.partition(0)
+            self.lease = HomeLease(any_partition, self.stream.home_epoch, length_s, terms)
         await self._own(self.core.begin())
+        if self.lease is not None:
+            await self.lease.begin()
+            self.nursery.start_soon(self.lease.run, name=f"lease of {self.stream.name}")
 
     async def grow(self) -> int:
         """Read how many partitions the stream has, and own those that are new too."""
@@ -171,12 +183,19 @@ class OwnedPartitions:
             self.loss_terms = found.loss_terms
             for writer in self._taken:
                 writer.use_loss_terms(found.loss_terms)
+            if found.isolation_lease_s != self.stream.isolation_lease_s:
+                why = HandedOverError(
+                    f"{found.name} has another setting for a home that is cut off: open it"
+                    " again"
+                )
+                await all_of([partial(_end, one, why) for one in self._taken])
+                return
             if found.moving_to or found.home != self.stream.home:
                 to = found.moving_to or str(found.home)
                 homes = self.takeover.partitions.homes
                 with suppress(GeologError):  # Else closing finds that it has changed.
                     await homes.has_changed(self.latest.partition(0))
-                await all_of([partial(_end_for_move, one, to) for one in self._taken])
+                await all_of([partial(_end, one, _moves(one, to)) for one in self._taken])
                 return
             await changed.wait()
 
@@ -236,6 +255,7 @@ class OwnedPartitions:
             guard=None
             if self.stream.home is None
             else LossGuard(name, multicast=self.multicast, now_us=self.now_us),
+            lease=self.lease,
         )
         writer.use_loss_terms(self.loss_terms)
         self._taken.append(writer)

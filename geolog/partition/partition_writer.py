@@ -36,6 +36,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 
+import attrs
 import trio
 
 from geolog.catalog.partition_config import PartitionConfig
@@ -54,6 +55,7 @@ from geolog.partition.batch_in_flight import (
     entries_of,
 )
 from geolog.partition.batch_sink import AnswerListener, Opened, SentBatch, answered
+from geolog.partition.home_lease import HomeLease
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.loss_guard import LossGuard
 from geolog.partition.open_segment import OpenSegment
@@ -127,12 +129,14 @@ class PartitionWriter:
         at_home: HomeRecord | None = None,
         multicast: MulticastPort | None = None,
         guard: LossGuard | None = None,
+        lease: HomeLease | None = None,
     ) -> None:
         """`nursery`: runs short tasks, such as the one that finds out why it was lost.
 
         at_home: the home record in the stream's home epoch; None if the home never moved.
         multicast: the way to the relays of the region, if the stream is relayed.
-        guard: judges appends by how far mirrors are; None for a stream that has none.
+        guard: judges appends by how far mirrors are; None for a stream that has none. lease:
+        appends are answered only inside it; None to answer always.
         """
         self.name = name
         self._stream = stream
@@ -153,6 +157,11 @@ class PartitionWriter:
         self._nursery = nursery
         self._multicast = multicast
         self._guard = guard
+        self._lease = lease
+        self._withheld: deque[PartInFlight] = deque()
+        """Durable, but not answered: the lease was over when they were acknowledged."""
+        if lease is not None:
+            lease.listeners.append(self)
         self._first_sequence = taken.first_sequence
         home_epoch = stream.home_epoch
         self._segment_offset = at_home.segment_offset(name.number, home_epoch) if at_home else 0
@@ -238,7 +247,7 @@ class PartitionWriter:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight."""
-        return not self._sent and not self._waiting
+        return not self._sent and not self._waiting and not self._withheld
 
     @property
     def failure(self) -> GeologError | None:
@@ -325,6 +334,8 @@ class PartitionWriter:
                 return self._repeat(sealed, stamp, listener)
             if self._refusal is not None:
                 return answered(self._answer_to_unsent(is_numbered=stamp is not None))
+            if self._lease is not None and self._lease.left_s() <= 0:
+                return answered(AppendRefused(self._lease.refusal()))
             if self._guard is not None:
                 self._guard.check(sealed.length_bytes, stamp)
             self._admission.admit(
@@ -490,7 +501,12 @@ class PartitionWriter:
         while sent and sent[0].entry <= lac:
             part = sent.popleft()
             part.add_to(self.acknowledged)
-            _finish(part, part.placed, listeners)
+            if self._lease is None:
+                _finish(part, part.placed, listeners)
+            else:
+                self._withheld.append(part)
+        if self._withheld:
+            self._answer_withheld(listeners)
         if self._repeats:
             self._answer_repeats(listeners)
         if not sent and self._segments.is_rolling:
@@ -498,6 +514,29 @@ class PartitionWriter:
         self._tell(listeners)
         if self._multicast is not None:
             self._multicast.on_acknowledged(lac)
+
+    def _answer_withheld(self, listeners: list[AnswerListener]) -> None:
+        """Answer what is durable, if the lease allows it now."""
+        assert self._lease is not None
+        left_s = self._lease.left_s()
+        if left_s <= 0:
+            return
+        until_s = trio.current_time() + left_s
+        while self._withheld:
+            part = self._withheld.popleft()
+            placed = attrs.evolve(part.placed, valid_until_s=until_s)
+            _finish(part, placed, listeners)
+
+    def on_lease(self) -> None:
+        """The lease was renewed: answer what had to wait for it. See `LeaseListener`."""
+        if self._withheld and self._failure is None:
+            listeners: list[AnswerListener] = []
+            self._answer_withheld(listeners)
+            self._tell(listeners)
+
+    def on_lease_lost(self, why: GeologError) -> None:
+        """The lease is over for good: fail. See `LeaseListener`."""
+        self._fail(why)
 
     def on_received(self, through: EntryId) -> None:
         """Mark the entries that are in the memory of ack sets."""
@@ -546,6 +585,8 @@ class PartitionWriter:
         if segment is not None and not segment.writer.is_over:
             segment.writer.close()
         listeners: list[AnswerListener] = []
+        self._sent.extendleft(reversed(self._withheld))
+        self._withheld.clear()
         while self._sent:
             part = self._sent.popleft()
             unknown = OutcomeUnknownError(
@@ -607,6 +648,8 @@ class PartitionWriter:
         """UnavailableError if the oldest entry has waited too long."""
         if self.is_idle:
             return
+        if not self._sent and not self._waiting:
+            return  # What waits for the lease is durable.
         waited_s = trio.current_time() - (self._sent or self._waiting)[0].since_s
         if waited_s > self._config.append_timeout_s:
             raise UnavailableError(
@@ -642,7 +685,7 @@ class PartitionWriter:
     async def wait_idle(self) -> None:
         """Wait until nothing is in flight, or the writer has failed."""
         while not self.is_idle and self._failure is None:
-            await (self._sent or self._waiting)[-1].done.wait()
+            await (self._sent or self._waiting or self._withheld)[-1].done.wait()
 
     def take_no_more(self) -> None:
         """Refuse appends from now on, because the writer closes; `leave` follows."""

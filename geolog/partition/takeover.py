@@ -23,6 +23,7 @@ from geolog.ledger.recovery.ledger_recovery import RecoveryConfig, recover_ledge
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.ledger.replicas.replicas import Replicas
 from geolog.metadata.repair_queue import RepairReason
+from geolog.partition.home_lease import LeaseTerms
 from geolog.partition.shown_owners import ShownOwners
 from geolog.partition.state_recovery import recovered_row, recovered_state
 from geolog.protocol.ids import EntryId, LedgerId
@@ -100,6 +101,8 @@ class Takeover:
     recovery: RecoveryConfig
     now_us: Callable[[], int]
     """Wall-clock time of this host, not adjusted."""
+    lease_terms: LeaseTerms | None = None
+    """How owners of streams keep their lease that stop when their home is cut off."""
     progress: RecoveryProgress = attrs.field(factory=RecoveryProgress)
     """Counts what all recoveries, and all reading back of logs, have done."""
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import attrs
 
 from geolog.protocol.ids import DLSN, Sequence
-from topology.errors import GeologError
+from topology.errors import GeologError, OutcomeUnknownError
 
 
 @attrs.frozen
@@ -34,6 +34,8 @@ class Placed:
     slot: int
     """Slot of its first record in the entry, which may hold other batches before it."""
     first_sequence: Sequence
+    valid_until_s: float | None = attrs.field(default=None, eq=False)
+    """When the lease under which this is told ends, by this process's clock; None without."""
 
 
 @attrs.frozen
@@ -86,6 +88,14 @@ class OwnerEnded:
     """Why it has ended."""
     error: GeologError
     """What that means for this batch: its outcome is `refused` or `unknown`."""
+
+
+def lease_over(name: object) -> OutcomeUnknownError:
+    """The error for an answer that came, or would have been sent, behind the owner's lease."""
+    return OutcomeUnknownError(
+        f"{name}: the home was cut off from metadata before this answer counted, so it may have"
+        " been replaced meanwhile (on_isolation=stop)"
+    )
 
 
 OwnerAnswer: TypeAlias = Received | Placed | Repeated | AppendRefused | Unknown | OwnerEnded

@@ -181,6 +181,9 @@ class StreamRecord:
     """Maximum age of what the loss of its home could cost; None: not bounded in time."""
     rpo_max_bytes: int | None = None
     """Maximum bytes of it, in each partition; None: not bounded in size."""
+    isolation_lease_s: float | None = None
+    """Length of the leases inside which its home answers appends; None: it answers also while
+    it is cut off from metadata."""
     rpo_targets: tuple[str, ...] = (ALL_TARGETS,)
     """The mirrors at which that is judged: all, any one, or those of these regions."""
 

@@ -21,7 +21,7 @@ Rules: PROTOCOL S33.
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import ClassVar
 
@@ -33,6 +33,7 @@ from geolog.client.writing.record_fields import RecordFields, size_of
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending, Receipt
 from geolog.protocol.append_failure import told_as_unknown
+from geolog.protocol.owner_answers import lease_over
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.wire.session.codes import CLOSE_RESTART
 from geolog.wire.session.documents import BadFrameError
@@ -310,11 +311,15 @@ class AppendSession:
             return failure_of(error, unanswered.id)
         append = unanswered.append
         assert append is not None
+        valid_ms = valid_ms_of(receipts)
+        if valid_ms is not None and valid_ms <= 0:
+            return failure_of(lease_over("the append"), unanswered.id)
         return Ack(
             id=append.id,
             positions=tuple(_position(one) for one in receipts),
             is_list=append.is_list,
             provisional=any(one.provisional for one in receipts),
+            valid_ms=valid_ms,
         )
 
     async def _watch_drain(self) -> None:
@@ -370,6 +375,12 @@ async def _receipts_of(unanswered: _Unanswered) -> list[Receipt]:
     assert unanswered.append is not None, "records without a frame"
     count = len(unanswered.append.records)
     raise told_as_unknown(error, f"{error}; {len(receipts)} of {count} records were appended")
+
+
+def valid_ms_of(receipts: Sequence[Receipt]) -> int | None:
+    """How long these receipts still count, by the owner's lease; None without one."""
+    ends_s = [one.valid_until_s for one in receipts if one.valid_until_s is not None]
+    return int(1e3 * (min(ends_s) - trio.current_time())) if ends_s else None
 
 
 def _outcome_of(answer: Ack | ErrorAnswer) -> AppendOutcome:

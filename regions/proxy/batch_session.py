@@ -33,6 +33,7 @@ from geolog.protocol.owner_answers import (
     Repeated,
     RepeatedRecords,
     Unknown,
+    lease_over,
 )
 from geolog.protocol.sent_batches import UNANSWERED_MAX
 from geolog.protocol.stream_state import StreamName, StreamRecord
@@ -444,8 +445,13 @@ async def _answered(
         await sent.done.wait()
     answer = sent.answer
     match answer:
-        case Placed(segment, entry, slot, first):
-            return BatchPlaced(message.channel, message.number, segment, entry, slot, first)
+        case Placed(segment, entry, slot, first, until_s):
+            valid_ms = None if until_s is None else int(1e3 * (until_s - trio.current_time()))
+            if valid_ms is not None and valid_ms <= 0:
+                return await _refused(message, lease_over(owner.name))
+            return BatchPlaced(
+                message.channel, message.number, segment, entry, slot, first, valid_ms
+            )
         case Repeated(records):
             compared = await _compared(message, records)
             # An owner that has failed does not know; the next one does.

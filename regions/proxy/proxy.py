@@ -71,6 +71,8 @@ class ProxySeams:
     now_us: Callable[[], int]
     log_config: LogConfig | None
     """Settings of the partitions that it owns; None: the defaults."""
+    boottime_s: Callable[[], float] = trio.current_time
+    """A clock that goes on while the machine sleeps."""
 
 
 @asynccontextmanager
@@ -84,6 +86,7 @@ async def open_write_proxy(
     now_us: Callable[[], int],
     messages: MessageTransport | None = None,
     log_config: LogConfig | None = None,
+    boottime_s: Callable[[], float] = trio.current_time,
 ) -> AsyncIterator[WriteProxy]:
     """Serve while the block lasts.
 
@@ -100,6 +103,7 @@ async def open_write_proxy(
         rng=rng,
         now_us=now_us,
         log_config=log_config,
+        boottime_s=boottime_s,
     )
     to_end = trio.Event()
     async with open_background() as nursery:
@@ -175,6 +179,7 @@ async def _serve_at(
             rng=seams.rng,
             now_us=seams.now_us,
             config=seams.log_config,
+            boottime_s=seams.boottime_s,
             via="proxy",
             messages=seams.messages,
         ) as log,

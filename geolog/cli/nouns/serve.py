@@ -310,6 +310,7 @@ def proxy() -> None:
                 transport=transport_through(gateway),
                 cluster=invocation.config.cluster,
                 rng=random.Random(),
+                boottime_s=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
                 now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
             ) as opened,
         ):

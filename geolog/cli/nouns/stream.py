@@ -52,18 +52,12 @@ def parse_regions(text: str) -> tuple[str, ...]:
     return () if named == ("none",) else named
 
 
-def _later_relay_options(verb: Callable[P, None]) -> Callable[P, None]:
-    """Add options that are not built yet: they are refused, never ignored."""
-    for option in (
-        click.option(
-            "--on-isolation",
-            type=click.Choice(["continue", "stop"]),
-            help="Whether a home that is cut off takes appends. stop is not available yet."
-            " [default: continue]",
-        ),
-    ):
-        verb = option(verb)
-    return verb
+_isolation_option = click.option(
+    "--on-isolation",
+    type=click.Choice(["continue", "stop"]),
+    help="Whether the home of a regional stream answers appends while it is cut off from"
+    " ZooKeeper. [default: continue]",
+)
 
 
 def _retention_options(verb: Callable[P, None]) -> Callable[P, None]:
@@ -98,12 +92,6 @@ def _take_relay_retention(settings: dict[str, object]) -> None:
         settings["relay_evict_bytes"] = "all"
     elif kind == "evict" and size_bytes is None:
         settings["relay_evict_bytes"] = _EVICT_BYTES
-
-
-def _check_available(settings: dict[str, object]) -> None:
-    """Take the option that is not built yet out of the settings, and refuse its use."""
-    if settings.pop("on_isolation") not in (None, "continue"):
-        raise click.UsageError("--on-isolation stop is not available yet: leave it out")
 
 
 def _rpo_options(verb: Callable[P, None]) -> Callable[P, None]:
@@ -196,7 +184,7 @@ def command() -> None:
 )
 @_retention_options
 @_rpo_options
-@_later_relay_options
+@_isolation_option
 @click.option(
     "--survive",
     metavar="LOSS",
@@ -311,7 +299,7 @@ def create(
     if that is impossible, a warning says so. Prints the settings, the reasons for them and
     their cost.
     """
-    _check_available(settings)
+    settings["on_isolation"] = settings["on_isolation"] or "continue"
     _take_relay_retention(settings)
     if settings["relay_evict_bytes"] == "all":
         settings["relay_evict_bytes"] = None
@@ -551,13 +539,12 @@ def _bytes_or_all(text: str) -> int | Literal["all"]:
 )
 @_retention_options
 @_rpo_options
-@_later_relay_options
+@_isolation_option
 def update(*, name: str, relay_from: str | None, **settings: object) -> None:
     """Change settings of a stream; options not given leave theirs unchanged.
 
     Writers opened after the change use the new settings.
     """
-    _check_available(settings)
     _take_relay_retention(settings)
     rpo = _with_rpo({key: settings.pop(key) for key in ("rpo_max", "rpo_targets")})
     given = {

@@ -35,6 +35,7 @@ from geolog.protocol.owner_answers import (
     RepeatedRecords,
     Unknown,
     answer_of_error,
+    lease_over,
 )
 from geolog.protocol.sent_batches import AnswerOutOfOrderError, SentBatches
 from geolog.protocol.session_home import HomeMovedError, SessionHome
@@ -82,6 +83,8 @@ class RemoteBatch(SentBatch):
 
     sealed: SealedBatch
     terms: BatchTerms
+    sent_s: float = 0.0
+    """When it was sent first on the connection that is open."""
 
 
 @attrs.frozen
@@ -193,6 +196,7 @@ class RemotePartition:
             assert self._channel is not None
             connection, channel = self._channel
             number, batch = due
+            batch.sent_s = trio.current_time()
             connection.send_batch(SendBatch(channel.number, number, batch.terms, batch.sealed))
 
     def on_answers(self) -> None:
@@ -211,7 +215,12 @@ class RemotePartition:
         batch = self._sent.on_answer(message.number)
         match message:
             case BatchPlaced(segment=segment, entry=entry, slot=slot, first_sequence=first):
-                batch.finish(Placed(segment, entry, slot, Sequence(first)))
+                until_s = None
+                if message.valid_ms is not None:
+                    until_s = batch.sent_s + message.valid_ms / 1e3
+                placed = Placed(segment, entry, slot, Sequence(first), until_s)
+                is_late = until_s is not None and trio.current_time() > until_s
+                batch.finish(Unknown(lease_over(self.name)) if is_late else placed)
             case BatchCompared(rows=rows) if batch.listener is None:
                 batch.finish(Repeated(ToldRecords(rows)))
             case BatchCompared(rows=rows):  # An earlier owner has appended it.

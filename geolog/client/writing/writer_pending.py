@@ -46,6 +46,9 @@ class Receipt:
     """Whether the log had the record before."""
     provisional: bool = False
     """Whether the record is not on disk yet and may still be lost."""
+    valid_until_s: float | None = attrs.field(default=None, eq=False, repr=False)
+    """When the owner's lease ends under which this counts, by this process's clock (trio); None
+    if it counts always."""
 
     @property
     def position(self) -> Position:
@@ -156,6 +159,7 @@ class NewRecord(Pending):
             place.first_sequence + self.slot,
             self._terms.sink.home_epoch_of(place.segment),
             provisional=isinstance(place, Received),
+            valid_until_s=place.valid_until_s if isinstance(place, Placed) else None,
         )
 
 

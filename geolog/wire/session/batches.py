@@ -74,6 +74,7 @@ BatchesMessage = BatchesFromClient | BatchesFromProxy
 class _Type(enum.IntEnum):
     SEND_BATCH = 1
     BATCH_PLACED = 2
+    BATCH_PLACED_FOR = 3
     DESCRIBE_REQUEST = 16
     STREAM_TOLD = 17
     OPEN_CHANNEL = 18
@@ -91,6 +92,7 @@ class _Type(enum.IntEnum):
 _FRONT = struct.Struct("<BBHIIII")
 _CHECKED_BYTES = 16
 _PLACED = struct.Struct("<QQQQQ")
+_PLACED_FOR = struct.Struct("<QQQQQI")
 _SEND = struct.Struct("<QBqqqqIqIHHB")
 """Number; which terms are given; seq before, expected sequence, first and last transaction id;
 then the writer's epoch, first seq, count, partitions, length of the gaps, length of the id."""
@@ -193,7 +195,10 @@ def encode_batches(message: BatchesMessage) -> bytes:
                 message.slot,
                 message.first_sequence,
             )
-            return _joined(_Type.BATCH_PLACED, message.channel, fields)
+            if message.valid_ms is None:
+                return _joined(_Type.BATCH_PLACED, message.channel, fields)
+            valid = struct.pack("<I", message.valid_ms)
+            return _joined(_Type.BATCH_PLACED_FOR, message.channel, fields + valid)
         case _:
             document = json.dumps(
                 _CONVERTER.unstructure(message), ensure_ascii=False, separators=(",", ":")
@@ -283,6 +288,8 @@ def _decode(data: bytes) -> BatchesMessage:
         raise DamagedBytesError(f"a message of type {type_} cannot have a batch")
     if type_ == _Type.BATCH_PLACED:
         return BatchPlaced(channel, *_unpacked(_PLACED, fields))
+    if type_ == _Type.BATCH_PLACED_FOR:
+        return BatchPlaced(channel, *_unpacked(_PLACED_FOR, fields))
     return _from_json(type_, fields)
 
 

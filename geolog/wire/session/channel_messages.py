@@ -136,6 +136,9 @@ class BatchPlaced:
     slot: int
     """Slot of its first record in the entry."""
     first_sequence: int
+    valid_ms: int | None = None
+    """The answer counts only if it comes within this time of the sending of the batch; None:
+    always."""
 
 
 @attrs.frozen

@@ -253,6 +253,8 @@ def _ack(ack: Ack) -> Json:
     document |= _position(ack.positions[0])
     if ack.provisional:
         document["provisional"] = True
+    if ack.valid_ms is not None:
+        document["valid_ms"] = ack.valid_ms
     if ack.is_list:
         document["records"] = [_position(one) for one in ack.positions]
     return document

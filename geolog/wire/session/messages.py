@@ -84,6 +84,8 @@ class Ack:
     is_list: bool = False
     provisional: bool = False
     """Whether the records are in memory only, as the append's ack level allows."""
+    valid_ms: int | None = None
+    """It counts only if it comes this soon after the sending of the append; None: always."""
 
 
 @attrs.frozen(kw_only=True)

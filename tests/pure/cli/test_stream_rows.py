@@ -32,6 +32,7 @@ def stream_of(name: str, *partitions: PartitionDescription) -> StreamDescription
         rpo_max_s=None,
         rpo_max_bytes=None,
         rpo_targets=["all"],
+        on_isolation="continue",
         partitions=len(partitions),
         ensemble_size=6,
         write_quorum=6,

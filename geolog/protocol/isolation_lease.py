@@ -1,0 +1,106 @@
+"""Decides until when an owner that stops when it is cut off may answer.
+
+Theory of operation. The owner of a stream with `on_isolation=stop` answers an append with OK
+only inside its lease. It is renewed by a write in metadata that checks the home record: so it
+is granted by a quorum, and only while the home is where it was. A read would not do, for a
+server that is cut off itself still answers reads.
+
+The lease counts from the moment before the write was sent, by two clocks: one that stands
+still while the machine sleeps, and one that does not. It ends when the first of them says so,
+less a margin for clocks that run slow. It belongs to one session; if that is lost, the lease is
+over for good, and the owner has to take the partition over again.
+
+A failover of such a stream first changes the home record, so that no lease can be renewed, and
+then waits for the length of a lease before it writes a fork. Thus no owner of the old home
+answers OK once the new home exists.
+
+Invariants:
+1. The lease ends no later than its length after the sending of a write that was answered, by
+   either clock.
+2. A session that was lost never has a lease again.
+
+Rules: PROTOCOL H25.
+"""
+
+import attrs
+
+DRIFT = 0.02
+"""Share by which a clock may run slow."""
+
+RENEWED_AFTER = 0.25
+"""Share of the length after which a lease is renewed."""
+
+
+@attrs.frozen
+class LeaseClocks:
+    """The same moment by two clocks."""
+
+    monotonic_s: float
+    """Stands still while the machine sleeps."""
+    boottime_s: float
+    """Does not."""
+
+
+@attrs.frozen
+class _Asked:
+    session: int
+    at: LeaseClocks
+
+
+class IsolationLease:
+    """The lease of one owner."""
+
+    def __init__(self, length_s: float) -> None:
+        """length_s: as the stream's record has it; failovers wait for it."""
+        self.length_s = length_s
+        self._session: int | None = None
+        self._since: LeaseClocks | None = None
+        self._asked: _Asked | None = None
+        self.is_over = False
+        """Whether it can never be renewed."""
+
+    def __repr__(self) -> str:
+        return f"IsolationLease({self.length_s:g} s, since {self._since})"
+
+    def on_asked(self, session: int, now: LeaseClocks) -> None:
+        """The write is about to be sent in this session."""
+        self._asked = _Asked(session, now)
+
+    def on_answered(self, session: int) -> None:
+        """The write that was sent last has succeeded; this is the session now."""
+        asked, self._asked = self._asked, None
+        if asked is None or self.is_over:
+            return
+        if self._session is None:
+            self._session = asked.session
+        if not asked.session == session == self._session:
+            self.on_lost()
+            return
+        self._since = asked.at
+
+    def on_lost(self) -> None:
+        """The session is over, or another process has taken the partition."""
+        self.is_over = True
+        self._since = None
+
+    def left_s(self, now: LeaseClocks) -> float:
+        """How long an OK may still be given, at most; 0 outside of the lease."""
+        if self._since is None:
+            return 0.0
+        passed_s = max(
+            now.monotonic_s - self._since.monotonic_s, now.boottime_s - self._since.boottime_s
+        )
+        return max(0.0, self.length_s * (1 - DRIFT) - passed_s)
+
+
+def wait_of_failover_s(length_s: float) -> float:
+    """How long a failover waits from its mark, so that every lease of this length is over."""
+    return length_s * (1 + DRIFT)
+
+
+def lease_length_s(session_timeout_s: float) -> float:
+    """The length of leases: two thirds of the session time-out of the process that asks.
+
+    That leaves two ticks of a metadata store whose tick is a sixth of the time-out, or less.
+    """
+    return session_timeout_s * 2 / 3

@@ -1,0 +1,177 @@
+"""The home of a stream is cut off from metadata, and was told to stop then.
+
+Owners, mirrors and nodes are the real ones; network, disks and metadata are in memory.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from sim.fakes.memory_metadata import MemoryMetadata
+from sim.in_process import InProcessCluster, open_in_process_cluster
+from tests.pure.proxy.proxies import open_proxy
+from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, record_of, relay
+
+SESSION_S = 6.0
+LEASE_S = SESSION_S * 2 / 3
+
+
+@attrs.frozen
+class Site:
+    """A stream that stops, its writer at home, and a client elsewhere."""
+
+    cluster: InProcessCluster
+    home: geolog.Log
+    far: geolog.Log
+    session: MemoryMetadata
+    """That of the client at home."""
+
+
+@asynccontextmanager
+async def open_site() -> AsyncIterator[Site]:
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_in_process_cluster(REGIONS, session_timeout_s=SESSION_S) as cluster,
+        cluster.open_client(HOME, on_session=sessions.append) as home,
+        cluster.open_client(TARGET) as far,
+    ):
+        await far.create_stream(
+            STREAM, mode="regional", home=HOME, relay_to=[TARGET], on_isolation="stop"
+        )
+        yield Site(cluster, home, far, sessions[0])
+
+
+async def append_for_ever(writer: geolog.Writer, answered_s: list[float]) -> None:
+    """Append until it fails; note when each append was answered."""
+    while True:
+        await writer.append(b"at home")
+        answered_s.append(trio.current_time())
+        await trio.sleep(0.1)
+
+
+async def test_appends_are_answered_as_long_as_metadata_renews_the_lease(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        async with site.home.open_writer(STREAM) as writer:
+            receipts = []
+            for number in range(10):
+                receipts.append(await writer.append(b"%d" % number))
+                await trio.sleep(LEASE_S / 2)
+        described = await site.far.describe_stream(STREAM)
+
+    assert [one.sequence for one in receipts] == list(range(10))
+    assert all(one.valid_until_s is not None for one in receipts)
+    assert described.on_isolation == "stop"
+
+
+async def test_a_home_that_is_cut_off_answers_until_its_lease_ends_and_then_refuses(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site, site.home.open_writer(STREAM) as writer:
+        await writer.append(b"0")
+        cut_s = trio.current_time()
+        site.session.cut_off()
+        answered_s: list[float] = []
+        with pytest.raises(geolog.UnavailableError, match="told to stop"):
+            await append_for_ever(writer, answered_s)
+        site.session.restore()
+        again = await append_in_the_end(writer)
+
+    assert 0 < max(answered_s) - cut_s <= LEASE_S
+    assert again.sequence == len(answered_s) + 1
+
+
+async def append_in_the_end(writer: geolog.Writer) -> geolog.Receipt:
+    """Append once the home takes appends again."""
+    with trio.fail_after(30):
+        while True:
+            try:
+                return await writer.append(b"again")
+            except geolog.UnavailableError:
+                await trio.sleep(0.1)
+
+
+async def test_an_append_that_is_durable_after_the_lease_is_answered_once_it_is_renewed(
+    autojump_clock: MockClock,
+) -> None:
+    """The nodes are cut off for longer than the lease, and the append is on its way."""
+    async with open_site() as site, site.home.open_writer(STREAM) as writer:
+        await writer.append(b"0")
+        site.session.cut_off()
+        for node in site.cluster.nodes_of(HOME):
+            site.cluster.network.cut("client-in-us-east", node.node_id)
+        pending = writer.append_nowait(b"1")
+        await trio.sleep(LEASE_S)
+        for node in site.cluster.nodes_of(HOME):
+            site.cluster.network.mend("client-in-us-east", node.node_id)
+        await trio.sleep(0.5)
+        was_answered = pending.is_done
+        site.session.restore()
+        with trio.fail_after(30):
+            receipt = await pending.wait()
+
+    assert not was_answered
+    assert receipt.sequence == 1
+
+
+async def test_a_failover_begins_the_new_home_once_every_lease_is_over(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        answered_s: list[float] = []
+
+        async def write() -> None:
+            with suppress(geolog.GeologError):
+                async with site.home.open_writer(STREAM) as writer:
+                    await append_for_ever(writer, answered_s)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            await trio.sleep(1)
+            await relay(site.far, count=3)
+            site.session.cut_off()
+            for node in site.cluster.nodes_of(HOME):
+                site.cluster.network.cut("client-in-eu-west", node.node_id)
+            report = await site.far.failover(STREAM, to=TARGET)
+            flipped_s = trio.current_time()
+            async with site.far.open_writer(STREAM) as writer:
+                await writer.append(b"in the new home")
+            site.session.restore()
+        record = await record_of(site.far)
+
+    assert (record.home, report.is_nothing_lost) == (TARGET, False)
+    assert max(answered_s) < flipped_s
+
+
+async def test_an_owner_whose_session_was_lost_takes_the_stream_over_again(
+    autojump_clock: MockClock,
+) -> None:
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_site() as site,
+        open_proxy(site.cluster, "east", HOME, on_session=sessions.append),
+        site.cluster.open_client(HOME, host="app", via="proxy") as app,
+        app.open_writer(STREAM, writer_id="w") as writer,
+    ):
+        first = await writer.append(b"0", seq=0)
+        sessions[0].expire()
+        with trio.fail_after(60):
+            second = await writer.append(b"1", seq=1)
+
+    assert (first.sequence, second.sequence) == (0, 1)
+    assert first.valid_until_s is not None
+
+
+async def test_a_global_stream_cannot_be_told_to_stop(autojump_clock: MockClock) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+    ):
+        with pytest.raises(geolog.InvalidArgumentError, match="is for regional streams"):
+            await log.create_stream("shop/global", min_regions=1, on_isolation="stop")
