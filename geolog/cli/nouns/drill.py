@@ -4,6 +4,7 @@ import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import attrs
 import click
@@ -69,6 +70,7 @@ _DRILL_OF_OPTION = {
     "all_nodes": ("power-loss",),
     "fault": ("proxy-kill", "relay-kill", "relay-matrix", "switch-over", "failover"),
     "outage": ("relay-matrix",),
+    "on_isolation": ("failover",),
     "on_demo": (
         "proxy-kill",
         "relay-kill",
@@ -128,6 +130,7 @@ class DrillRun:
     all_nodes: bool
     faults: tuple[str, ...]
     outage_s: float
+    on_isolation: Literal["continue", "stop"]
     on_demo: bool
     seed: int
     nodes_per_region: int
@@ -205,6 +208,13 @@ def list_() -> None:
     help="How long links are cut and regions are away (relay-matrix).",
 )
 @click.option(
+    "--on-isolation",
+    type=click.Choice(["continue", "stop"]),
+    default="continue",
+    show_default=True,
+    help="Behaviour of the stream's home while it is cut off (failover).",
+)
+@click.option(
     "--on-demo",
     is_flag=True,
     help="Use a running demo in place of a temporary cluster: the one in --data-dir, or the one"
@@ -250,6 +260,7 @@ def run(
     all_nodes: bool,
     faults: tuple[str, ...],
     outage: float,
+    on_isolation: Literal["continue", "stop"],
     on_demo: bool,
     seed: int,
     nodes_per_region: int,
@@ -274,6 +285,7 @@ def run(
         all_nodes=all_nodes,
         faults=faults,
         outage_s=outage,
+        on_isolation=on_isolation,
         on_demo=on_demo,
         seed=seed,
         nodes_per_region=nodes_per_region,
@@ -419,7 +431,9 @@ async def _break_proxies(drill: DrillRun, cluster: DrilledCluster) -> Verdict:
         return await switch_over(cluster, moves, tell, drill.timeline)
     if drill.name == "failover":
         states = drill.faults or FAILOVER_FAULTS
-        losses = FailoverOptions(times=times, faults=states, seed=drill.seed)
+        losses = FailoverOptions(
+            times=times, faults=states, seed=drill.seed, on_isolation=drill.on_isolation
+        )
         return await failover(cluster, losses, tell, drill.timeline)
     fault = next((one for one in _ENDS if one in drill.faults), _ENDS[0])
     if drill.name == "relay-kill":

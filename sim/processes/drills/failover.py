@@ -11,12 +11,14 @@ kept aside are exported into the stream, and each acknowledged record is then th
 """
 
 import json
+import math
 import random
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from typing import Literal
 
 import attrs
 import trio
@@ -58,6 +60,9 @@ class FailoverOptions:
     """Maximum time from the loss until the failover begins."""
     away_s_max: float = 2.0
     """Maximum time that the old home stays away after the failover."""
+    on_isolation: Literal["continue", "stop"] = "continue"
+    """Behaviour of a home that is cut off: with `stop` it may answer nobody once there is
+    another."""
 
 
 async def failover(
@@ -80,6 +85,7 @@ async def failover(
             write_quorum=2,
             ack_quorum=2,
             min_regions=1,
+            on_isolation=options.on_isolation,
         )
 
     async with AsyncExitStack() as stack:
@@ -129,6 +135,8 @@ class _Losses:
     problems: list[str] = attrs.field(factory=list)
     lost_at_s: dict[int, float] = attrs.field(factory=dict)
     """When the home of each epoch was lost."""
+    moved_at_s: dict[int, float] = attrs.field(factory=dict)
+    """When there was another home for certain."""
     stream: MovedStream = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -152,7 +160,7 @@ class _Losses:
             await trio.sleep(self.rng.uniform(0.0, self.options.lost_s_max))
             asked_s = trio.current_time()
             reported = await self._fail_over(before)
-            moved_s = trio.current_time()
+            moved_s = self.moved_at_s[before.home_epoch] = trio.current_time()
             after = await self.stream.record()
             assert after.home is not None
             if after.home_epoch != before.home_epoch + 1 or after.home == home:
@@ -317,12 +325,21 @@ async def _judge(losses: _Losses) -> tuple[dict[str, int], dict[str, float]]:
     home = (await losses.stream.record()).home
     assert home is not None
     await _export(losses.logs[home], name, acknowledged, problems)
+    late = [
+        one
+        for writer in writers
+        for one, at_s in zip(writer.acknowledged, writer.answered_s, strict=True)
+        if at_s > losses.moved_at_s.get(one.home_epoch, math.inf)
+    ]
+    if late and losses.options.on_isolation == "stop":
+        problems.append(f"{len(late)} records were answered by a home that had been replaced")
     rtos_s = [one["rto_s"] for one in drill.rounds]
     return (
         {
             "acknowledged": len(acknowledged),
             "in_stream": len(in_stream.by_dlsn),
             "left_behind": len(left_behind),
+            "answered_by_two_homes": len(late),
             "gone": len(gone),
             "outside_of_ranges": len(outside),
             "repeated": repeated,
