@@ -34,7 +34,11 @@ class MessageSocket(Protocol):
         ...
 
     async def receive(self) -> str | bytes:
-        """The next message. SocketClosedError."""
+        """The next message. SocketClosedError.
+
+        At a server also the error of a message that came too slowly, or for which there was no
+        room: tell it to the client, and close.
+        """
         ...
 
     async def send(self, message: str | bytes) -> None:
@@ -51,6 +55,53 @@ class MessageSocket(Protocol):
     async def close(self, close_code: int, reason: str = "") -> None:
         """Say why, and close; later calls do nothing."""
         ...
+
+
+UNREAD_BYTES_MAX = 64 << 20
+"""The bound of a server that names none."""
+
+
+class UnreadBytes:
+    """Bytes of messages that a server's connections have received and no session has taken.
+
+    Whole messages count, and the parts that have come of others.
+    """
+
+    def __init__(self, max_bytes: int = UNREAD_BYTES_MAX) -> None:
+        self.max_bytes = max_bytes
+        """The bound. Connections stop reading there, so it is passed by a little for each."""
+        self._bytes = 0
+        self._waiting: list[Callable[[], None]] = []
+
+    def __repr__(self) -> str:
+        return f"UnreadBytes({self._bytes} of {self.max_bytes})"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that are unread now."""
+        return self._bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the bound is reached."""
+        return self._bytes >= self.max_bytes
+
+    def take(self, count: int) -> None:
+        """Note bytes that were received."""
+        self._bytes += count
+
+    def give_back(self, count: int) -> None:
+        """Note bytes that a session has taken, or that were dropped."""
+        self._bytes -= count
+        assert self._bytes >= 0, "more bytes were given back than taken"
+        if self._waiting and not self.is_full:
+            waiting, self._waiting = self._waiting, []
+            for call in waiting:
+                call()
+
+    def call_when_room(self, call: Callable[[], None]) -> None:
+        """Call this once there is room again. It may be too late, or for nothing, by then."""
+        self._waiting.append(call)
 
 
 class MessageTransport(Protocol):
@@ -79,10 +130,12 @@ class MessageTransport(Protocol):
         *,
         refusal: str,
         message_bytes_max: int,
+        unread: UnreadBytes | None = None,
     ) -> None:
         """Serve one accepted connection until it or `handle` ends.
 
         choose: picks a subprotocol from those offered; None refuses the connection, with the
-        text `refusal`. handle: gets the socket, and the request's path and query.
+        text `refusal`. handle: gets the socket, and the request's path and query. unread: the
+        bound that it shares with other connections; None gives it one of its own.
         """
         ...

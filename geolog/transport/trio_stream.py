@@ -9,12 +9,31 @@ RECEIVE_BYTES_MAX = 256 << 10
 """Sizes of a connection's receive buffer: thousands of idle ones must cost little memory."""
 
 
+class ReceiveBuffer:
+    """Room for what a connection receives: it grows while much comes, and shrinks again."""
+
+    def __init__(self) -> None:
+        self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
+
+    async def receive(self, stream: ByteStream, bytes_max: int | None = None) -> bytes:
+        """The next bytes of the connection; none at the end. ConnectionFailedError."""
+        buffer = self._buffer if bytes_max is None else self._buffer[:bytes_max]
+        count = await stream.receive_into(buffer)
+        received = bytes(buffer[:count])
+        size_bytes = len(self._buffer)
+        if count == size_bytes < RECEIVE_BYTES_MAX:
+            self._buffer = memoryview(bytearray(4 * size_bytes))
+        elif count < _RECEIVE_BYTES_MIN < size_bytes:
+            self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
+        return received
+
+
 class TrioStream(trio.abc.Stream):
     """A `trio.abc.Stream` over a connection. trio.BrokenResourceError if that breaks."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
-        self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
+        self._buffer = ReceiveBuffer()
         self.failure: ConnectionFailedError | None = None
         """Why the connection broke, if it did."""
 
@@ -33,23 +52,11 @@ class TrioStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """The next bytes; none at the end."""
-        buffer = self._buffer if max_bytes is None else self._buffer[:max_bytes]
         try:
-            count = await self._stream.receive_into(buffer)
+            return await self._buffer.receive(self._stream, max_bytes)
         except ConnectionFailedError as error:
             self.failure = error
             raise trio.BrokenResourceError(str(error)) from error
-        received = bytes(buffer[:count])
-        self._fit_buffer(count)
-        return received
-
-    def _fit_buffer(self, count: int) -> None:
-        """Grow the buffer while it fills up; let a large one go once little comes."""
-        size_bytes = len(self._buffer)
-        if count == size_bytes < RECEIVE_BYTES_MAX:
-            self._buffer = memoryview(bytearray(4 * size_bytes))
-        elif count < _RECEIVE_BYTES_MIN < size_bytes:
-            self._buffer = memoryview(bytearray(_RECEIVE_BYTES_MIN))
 
     async def aclose(self) -> None:
         """Close at once."""

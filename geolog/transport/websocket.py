@@ -1,12 +1,12 @@
 """WebSockets behind the seam `message_socket`, over any connection of the transport seam.
 
-A connection reads in a task of its own, which waits while `_QUEUED_MAX` messages are unread, so
-that TCP holds the other side back. A message above the limit closes the connection with code
-1009.
+A client's connection reads in a task of its own, which waits while `_QUEUED_MAX` messages are
+unread, so that TCP holds the other side back. A message above the limit closes the connection
+with code 1009. The server's side is `served_websocket`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import cast
 
 import attrs
@@ -15,24 +15,24 @@ import trio
 import trio_websocket
 
 from geolog.background import open_background
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.message_socket import MessageSocket, SocketClosedError, UnreadBytes
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
+from geolog.transport.served_websocket import ServedWebSocket
 from geolog.transport.trio_stream import RECEIVE_BYTES_MAX, TrioStream
 
 HANDSHAKE_S = 10.0
 """Time limit of a handshake, and of a farewell."""
 
+CLOSE_NORMAL = 1000
+
 _QUEUED_MAX = 4
 
 
 class WebSocket:
-    """A `MessageSocket` over a WebSocket connection."""
+    """A `MessageSocket` that this process has opened."""
 
-    def __init__(
-        self, connection: trio_websocket.WebSocketConnection, origin: str | None = None
-    ) -> None:
+    def __init__(self, connection: trio_websocket.WebSocketConnection) -> None:
         self._connection = connection
-        self._origin = origin
 
     def __repr__(self) -> str:
         return f"WebSocket({self._connection})"
@@ -44,8 +44,8 @@ class WebSocket:
 
     @property
     def origin(self) -> str | None:
-        """The web site whose page opened it, at a server; None if no browser did."""
-        return self._origin
+        """None: no browser opened it."""
+        return None
 
     async def receive(self) -> str | bytes:
         """The next message. SocketClosedError."""
@@ -157,60 +157,35 @@ async def _connected(
 async def serve_websocket(
     stream: ByteStream,
     choose: Callable[[Sequence[str]], str | None],
-    handle: Callable[[WebSocket, str], Awaitable[None]],
+    handle: Callable[[MessageSocket, str], Awaitable[None]],
     *,
     refusal: str,
     message_bytes_max: int,
+    unread: UnreadBytes | None = None,
 ) -> None:
     """Serve one connection until it or `handle` ends.
 
     choose: picks a subprotocol from those offered; None refuses the handshake with 400 and the
-    text `refusal`. handle: gets the socket, and the request's path and query.
+    text `refusal`. handle: gets the socket, and the request's path and query. unread: the bound
+    on unread bytes that it shares with other connections; None gives it one of its own.
     """
-    adapter = TrioStream(stream)
+    socket = ServedWebSocket(
+        stream, message_bytes_max=message_bytes_max, unread=unread or UnreadBytes()
+    )
+    target: str | None = None
+    with suppress(ConnectionFailedError), trio.move_on_after(HANDSHAKE_S):
+        target = await socket.accept(choose, refusal)
+    if target is None:
+        return
     async with open_background() as nursery:
-        opened = await _accepted(nursery, adapter, choose, refusal, message_bytes_max)
-        if opened is not None:
-            connection, target, origin = opened
+        nursery.start_soon(socket.run)
+        try:
+            await handle(socket, target)
+        finally:
             try:
-                await handle(WebSocket(connection, origin), target)
+                await socket.close(CLOSE_NORMAL)
             finally:
-                with trio.move_on_after(HANDSHAKE_S):
-                    await connection.aclose()
-
-
-async def _accepted(
-    nursery: trio.Nursery,
-    stream: TrioStream,
-    choose: Callable[[Sequence[str]], str | None],
-    refusal: str,
-    message_bytes_max: int,
-) -> tuple[trio_websocket.WebSocketConnection, str, str | None] | None:
-    """The connection after its handshake, its path and origin; None if there is none."""
-    try:
-        with trio.fail_after(HANDSHAKE_S):
-            request = await trio_websocket.wrap_server_stream(
-                nursery,
-                stream,
-                message_queue_size=_QUEUED_MAX,
-                max_message_size=message_bytes_max,
-                receive_buffer_size=RECEIVE_BYTES_MAX,
-            )
-            offered = request.proposed_subprotocols
-            chosen = choose(offered)
-            if chosen is None:
-                await request.reject(400, body=refusal.encode())
-                return None
-            accepted = await request.accept(subprotocol=chosen if offered else None)
-            origins = (value for name, value in request.headers if name.lower() == b"origin")
-            origin = next(origins, None)
-            return accepted, request.path, None if origin is None else origin.decode("latin-1")
-    except (
-        trio_websocket.HandshakeError,
-        trio_websocket.ConnectionClosed,
-        trio.TooSlowError,
-    ):
-        return None
+                socket.forget()
 
 
 @attrs.frozen
@@ -244,8 +219,14 @@ class WebSockets:
         *,
         refusal: str,
         message_bytes_max: int,
+        unread: UnreadBytes | None = None,
     ) -> None:
         """Serve one accepted connection until it or `handle` ends."""
         await serve_websocket(
-            stream, choose, handle, refusal=refusal, message_bytes_max=message_bytes_max
+            stream,
+            choose,
+            handle,
+            refusal=refusal,
+            message_bytes_max=message_bytes_max,
+            unread=unread,
         )

@@ -67,6 +67,10 @@ class ProxyConfig:
     """Maximum bytes of unanswered frames and lines for one partition, or for one stream that is
     written as a whole; at the limit, they get code 429, and when to come back."""
 
+    unread_bytes_max: int = 128 << 20
+    """Bytes of messages that have come, whole or in part, and that no session has taken. At the
+    limit, a connection whose message has come in part gets 429, and others are not read."""
+
     linger_s: float = 0.001
     """Longest time that a record waits for others in its batch, while some are in flight."""
 
@@ -99,6 +103,7 @@ class ProxyConfig:
             "credit_bytes",
             "in_flight_bytes_max",
             "partition_in_flight_bytes_max",
+            "unread_bytes_max",
             "idle_release_s",
             "balance_pause_s",
             "balance_moves_max",

@@ -16,6 +16,7 @@ from geolog.transport.message_socket import (
     MessageSocket,
     MessageTransport,
     SocketClosedError,
+    UnreadBytes,
 )
 from geolog.transport.seam import ByteStream, Listener
 from geolog.wire.session.batches import SUBPROTOCOL_BATCHES
@@ -64,6 +65,7 @@ class Endpoint:
         self._nursery = nursery
         self._room = trio.CapacityLimiter(host.config.connections_max + TURNED_AWAY_MAX)
         self._clients = ClientConnections(host.config.connections_max, host.config.client_share)
+        self._unread = UnreadBytes(host.config.unread_bytes_max)
         self._sessions_count = 0
         self._bugs_count = 0
         self._idle = trio.Event()
@@ -72,6 +74,11 @@ class Endpoint:
     def sessions_count(self) -> int:
         """Connections that are open now."""
         return self._sessions_count
+
+    @property
+    def unread(self) -> UnreadBytes:
+        """Messages of clients that no session has taken yet."""
+        return self._unread
 
     @property
     def bugs_count(self) -> int:
@@ -108,6 +115,7 @@ class Endpoint:
                 partial(self._handle, client, refusal),
                 refusal=_REFUSAL,
                 message_bytes_max=self._host.config.frame_bytes_max,
+                unread=self._unread,
             )
         except* Exception as errors:  # noqa: BLE001 - one client's bug must not end the others.
             self._note_bug(stream, errors)

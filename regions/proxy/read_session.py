@@ -29,7 +29,12 @@ from geolog.wire.session.messages import (
 )
 from geolog.wire.session.paths import ReadPath
 from regions.proxy.read_range import ReadRange, frame_of, open_range
-from regions.proxy.session_host import SessionHost, failure_of
+from regions.proxy.session_host import (
+    READ_TAKEN_S,
+    SessionHost,
+    failure_of,
+    send_answer,
+)
 from topology.errors import GeologError, InvalidArgumentError
 
 _COMMITS_S = 10.0
@@ -72,7 +77,7 @@ class ReadSession:
 
     async def run(self) -> None:
         """Send the range; then say that it ended, and close."""
-        await self._socket.send(
+        await self._send(
             self._codec.encode(
                 SessionHello(
                     session=self._host.new_session_id(),
@@ -94,6 +99,9 @@ class ReadSession:
             await self._wait_told()  # Closing the range has stored the last commits.
             await self._socket.close(CLOSE_NORMAL)
 
+    async def _send(self, frame: str | bytes) -> None:
+        await send_answer(self._socket, frame, taken_s=READ_TAKEN_S)
+
     async def _send_range(self) -> None:
         async with open_range(self._host, self._path) as found:
             self._range = found
@@ -105,8 +113,8 @@ class ReadSession:
                     last = item.sequence_next - 1
                 if self._path.cursor is not None:
                     self._sent[item.partition] = last
-                await self._socket.send(frame_of(item, self._codec))
-            await self._socket.send(self._codec.encode(ReadEnd()))
+                await self._send(frame_of(item, self._codec))
+            await self._send(self._codec.encode(ReadEnd()))
             await self._wait_commits()
 
     async def _wait_commits(self) -> None:
@@ -142,7 +150,7 @@ class ReadSession:
             scope.cancel(reason="the client has left")
         except GeologError as error:
             failure = failure_of(error, None)
-            await self._socket.send(self._codec.encode(failure))
+            await self._send(self._codec.encode(failure))
             await self._socket.close(close_code(failure.code), failure.error)
             scope.cancel(reason="the client sent what is no message")
 
@@ -192,16 +200,16 @@ class ReadSession:
                     " was set"
                 )
             await self._range.wait_stored(partition, hold)
-            await self._socket.send(self._codec.encode(CursorCommitted(id_)))
+            await self._send(self._codec.encode(CursorCommitted(id_)))
         except GeologError as error:
             with suppress(SocketClosedError):
-                await self._socket.send(self._codec.encode(failure_of(error, id_)))
+                await self._send(self._codec.encode(failure_of(error, id_)))
         finally:
             self._untold_count -= 1
             self._has_told.set()
 
     async def _watch_drain(self, scope: trio.CancelScope) -> None:
         await self._host.draining.wait()
-        await self._socket.send(self._codec.encode(Goaway()))
+        await self._send(self._codec.encode(Goaway()))
         await self._socket.close(CLOSE_RESTART, "the proxy is going away")
         scope.cancel(reason="the proxy is going away")

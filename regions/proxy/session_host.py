@@ -35,6 +35,9 @@ from topology.errors import (
 ANSWER_TAKEN_S = 30.0
 """How long a client may take to read an answer."""
 
+READ_TAKEN_S = 300.0
+"""How long a client may take to read a record: a person may be paging through them."""
+
 _SESSION_ID_BITS = 64
 _COMPARED_MAX = 100
 """Names before and behind an unknown one, in the alphabet, that may be meant."""
@@ -112,15 +115,18 @@ def failure_of(
     )
 
 
-async def send_answer(socket: MessageSocket, frame: str | bytes) -> None:
+async def send_answer(
+    socket: MessageSocket, frame: str | bytes, *, taken_s: float = ANSWER_TAKEN_S
+) -> None:
     """Send an answer; a client that does not take it in time is taken as gone.
 
-    Its appends would otherwise count as bytes in flight for ever, and stop all other sessions.
+    Its appends would otherwise count as bytes in flight for ever, and stop all other sessions;
+    what it reads would stay in memory.
     """
-    with trio.move_on_after(ANSWER_TAKEN_S) as scope:
+    with trio.move_on_after(taken_s) as scope:
         await socket.send(frame)
     if scope.cancelled_caught:
-        raise SocketClosedError(None, f"it took no answer for {ANSWER_TAKEN_S:g} s")
+        raise SocketClosedError(None, f"it took no answer for {taken_s:g} s")
 
 
 def location_of(address: Address, target: str) -> str:

@@ -114,7 +114,8 @@ class TargetBridge:
 
     async def run(self, gate: BridgeGate) -> None:
         """Serve until the bridge ends. ConnectionFailedError if the home refuses."""
-        await self._socket.send(encode_bridge(self._hello))
+        with suppress(SocketClosedError):  # A home that refuses at once has said why before.
+            await self._socket.send(encode_bridge(self._hello))
         with trio.fail_after(_HELLO_S):
             welcome = decode_from_home(_bytes_of(await self._socket.receive()))
         if isinstance(welcome, BridgeRefused):

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 import attrs
 import trio
 
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.message_socket import MessageSocket, SocketClosedError, UnreadBytes
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
 
 _HEADER = struct.Struct("<BI")
@@ -175,6 +175,7 @@ class MemoryMessages:
         *,
         refusal: str,
         message_bytes_max: int,
+        unread: UnreadBytes | None = None,  # noqa: ARG002 - messages here arrive whole.
     ) -> None:
         """Serve one accepted connection until it or `handle` ends."""
         socket = MemoryMessageSocket(stream, message_bytes_max)

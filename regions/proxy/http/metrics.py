@@ -96,6 +96,11 @@ class ProxyMetrics(Collector):
             "Above this, the proxy reads from no session.",
             in_flight.max_bytes,
         )
+        yield GaugeMetricFamily(
+            "geolog_proxy_unread_bytes",
+            "Bytes of messages that have come and that no session has taken.",
+            proxy.endpoint.unread.bytes,
+        )
 
         distance = GaugeMetricFamily(
             "geolog_region_rtt_seconds",

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 
 from geolog.background import open_background
-from geolog.transport.message_socket import SocketClosedError
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address, ByteStream, Listener
 from geolog.transport.tcp import TcpTransport
 from geolog.transport.websocket import WebSocket, open_websocket, serve_websocket
@@ -118,7 +118,7 @@ async def _serve(stream: ByteStream) -> None:
     )
 
 
-async def _answer_each(socket: WebSocket, target: str) -> None:  # noqa: ARG001 - the handler's shape.
+async def _answer_each(socket: MessageSocket, target: str) -> None:  # noqa: ARG001 - the handler's shape.
     with suppress(SocketClosedError):
         while True:
             await socket.receive()

@@ -18,7 +18,7 @@ from geolog.client.writing.writer_session import open_session
 from geolog.protocol.session_home import SessionHome
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterStanding
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.message_socket import MessageSocket, SocketClosedError, UnreadBytes
 from geolog.transport.seam import Address, ByteStream
 from geolog.wire.session.batches import (
     SUBPROTOCOL_BATCHES,
@@ -131,6 +131,7 @@ class NextProxies:
         *,
         message_bytes_max: int,
         refusal: str,
+        unread: UnreadBytes | None = None,
     ) -> None:
         """No test serves here."""
         raise AssertionError("clients only")

@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from geolog.transport.message_socket import SocketClosedError
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
-from geolog.transport.websocket import WebSocket, open_websocket, serve_websocket
+from geolog.transport.websocket import open_websocket, serve_websocket
 from sim.fakes.memory_transport import MemoryNetwork
 
 SERVER = Address("server", 7000)
@@ -19,7 +19,7 @@ def any_of(offered: Sequence[str]) -> str:
     return offered[0]
 
 
-async def echo(socket: WebSocket, target: str) -> None:
+async def echo(socket: MessageSocket, target: str) -> None:
     del target
     try:
         while True:

@@ -1,0 +1,381 @@
+"""A WebSocket as its server has it: wsproto's protocol over a connection of the transport seam.
+
+Theory of operation. One task reads ahead of the session, so that pings are answered and the end
+of the connection is noticed while the session is busy. It stops while `_QUEUED_BYTES_MAX` wait,
+and TCP holds the client back. What waits, and the part of a message that has come so far, count
+as unread bytes of the whole server (`UnreadBytes`): at their bound, connections that have no
+part of a message wait their turn, and one that has is ended, because the rest may never come.
+
+A message has `MESSAGE_S` to arrive from its first byte. A message above the limit closes the
+connection with code 1009.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import ClassVar
+
+import trio
+import wsproto
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    Pong,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from geolog.transport.message_socket import SocketClosedError, UnreadBytes
+from geolog.transport.seam import ByteStream, ConnectionFailedError
+from geolog.transport.trio_stream import ReceiveBuffer
+from topology.errors import GeologError, OverCapacityError
+
+MESSAGE_S = 60.0
+"""Time limit of a message, from its first byte to its last."""
+
+FAREWELL_S = 10.0
+"""How long the other side may take to answer a farewell."""
+
+_QUEUED_BYTES_MAX = 256 << 10
+"""Bytes of whole messages that wait for the session; a larger one waits alone."""
+
+_TURN_SENDS = 64
+"""Messages that are sent before other tasks have a turn."""
+
+_TOO_LARGE = 1009
+_ABNORMAL = 1006
+"""The code of a connection that ended without a farewell."""
+_REASON_BYTES_MAX = 123
+"""A control frame has at most 125 bytes, two of them for the code."""
+
+
+class SlowMessageError(GeologError):
+    """A message did not arrive in its time: send it again, or in smaller messages."""
+
+    code: ClassVar[int] = 408
+    retriable: ClassVar[bool] = True
+
+
+class ServedWebSocket:
+    """A `MessageSocket` that a client has opened. `run` reads from it."""
+
+    def __init__(
+        self, stream: ByteStream, *, message_bytes_max: int, unread: UnreadBytes
+    ) -> None:
+        self._stream = stream
+        self._protocol = wsproto.WSConnection(wsproto.ConnectionType.SERVER)
+        self._buffer = ReceiveBuffer()
+        self._message_bytes_max = message_bytes_max
+        self._unread = unread
+        self._queue: deque[tuple[str | bytes, int]] = deque()
+        self._queued_bytes = 0
+        self._parts: list[str | bytes] = []
+        self._parts_bytes = 0
+        self._due_s = math.inf
+        """When the message that has begun must be whole."""
+        self._failure: GeologError | None = None
+        """Why nothing more will be received, once the queue is empty."""
+        self._is_over = False
+        """Whether nothing more can be sent."""
+        self._is_closing = False
+        self._changed = trio.Event()
+        self._sending = trio.Lock()
+        self._sends_count = 0
+        self._pings_count = 0
+        self._pongs: dict[bytes, trio.Event] = {}
+        self.subprotocol: str | None = None
+        """The subprotocol that the server chose."""
+        self.origin: str | None = None
+        """The web site whose page opened it; None if no browser did."""
+
+    def __repr__(self) -> str:
+        return f"ServedWebSocket({self._stream.peer})"
+
+    # The handshake.
+
+    async def accept(
+        self, choose: Callable[[Sequence[str]], str | None], refusal: str
+    ) -> str | None:
+        """Take the handshake; the request's path and query, None if it was refused."""
+        try:
+            request = await self._request()
+        except RemoteProtocolError as error:
+            hint = error.event_hint
+            if isinstance(hint, RejectConnection):
+                await self._send(hint)
+            return None
+        if request is None:
+            return None
+        offered = request.subprotocols
+        chosen = choose(offered)
+        if chosen is None:
+            headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
+            body = refusal.encode()
+            headers.append((b"content-length", b"%d" % len(body)))
+            await self._send(RejectConnection(status_code=400, headers=headers, has_body=True))
+            await self._send(RejectData(data=body))
+            return None
+        self.subprotocol = chosen if offered else None
+        origins = (value for name, value in request.extra_headers if name == b"origin")
+        origin = next(origins, None)
+        self.origin = None if origin is None else origin.decode("latin-1")
+        await self._send(AcceptConnection(subprotocol=self.subprotocol))
+        return request.target
+
+    async def _request(self) -> Request | None:
+        while True:
+            data = await self._buffer.receive(self._stream)
+            if not data:
+                return None
+            self._protocol.receive_data(data)
+            for event in self._protocol.events():
+                if isinstance(event, Request):
+                    return event
+
+    # Messages.
+
+    async def receive(self) -> str | bytes:
+        """The next message. SocketClosedError, SlowMessageError, OverCapacityError."""
+        while not self._queue:
+            if isinstance(self._failure, SocketClosedError):
+                raise self._closed_error()
+            if self._failure is not None:
+                raise self._failure
+            await self._changed.wait()
+        message, size_bytes = self._queue.popleft()
+        self._queued_bytes -= size_bytes
+        self._unread.give_back(size_bytes)
+        if self._queued_bytes < _QUEUED_BYTES_MAX <= self._queued_bytes + size_bytes:
+            self._tell_change()
+        return message
+
+    async def send(self, message: str | bytes) -> None:
+        """Send a message; waits while the other side does not read. SocketClosedError."""
+        if isinstance(message, str):
+            await self._send(TextMessage(data=message))
+        else:
+            await self._send(BytesMessage(data=message))
+        self._sends_count += 1
+        if self._sends_count % _TURN_SENDS == 0:
+            await trio.lowlevel.checkpoint()
+
+    async def ping(self) -> None:
+        """Wait until the other side has answered a ping. SocketClosedError."""
+        self._pings_count += 1
+        payload = b"%d" % self._pings_count
+        answered = self._pongs[payload] = trio.Event()
+        try:
+            await self._send(Ping(payload=payload))
+            await answered.wait()
+        finally:
+            del self._pongs[payload]
+        if self._is_over:
+            raise self._closed_error()
+
+    async def close(self, close_code: int, reason: str = "") -> None:
+        """Say why, and close; later calls do nothing. Waits for the other side's farewell."""
+        if self._is_over or self._is_closing:
+            return
+        self._is_closing = True
+        told = reason.encode()[:_REASON_BYTES_MAX].decode(errors="ignore")
+        try:
+            with trio.move_on_after(FAREWELL_S):
+                with suppress(SocketClosedError):
+                    await self._send(CloseConnection(code=close_code, reason=told))
+                self._tell_change()  # The reader waits for nothing else now.
+                while not self._is_over:
+                    await self._changed.wait()
+        finally:
+            self._end(SocketClosedError(close_code, reason))
+
+    async def _send(self, event: Event) -> None:
+        # Without a checkpoint if possible: a farewell must go out when all is cancelled.
+        try:
+            self._sending.acquire_nowait()
+        except trio.WouldBlock:
+            await self._sending.acquire()
+        try:
+            if self._is_over:
+                raise self._closed_error()
+            try:
+                data = self._protocol.send(event)
+            except LocalProtocolError as error:  # A farewell was sent or received.
+                raise self._closed_error() from error
+            await self._send_data(data)
+        finally:
+            self._sending.release()
+
+    async def _send_data(self, data: bytes) -> None:
+        try:
+            sent = self._stream.send_nowait([data])
+            if sent == len(data):
+                return
+            is_whole = False
+            try:
+                await self._stream.send([memoryview(data)[sent:]])
+                is_whole = True
+            finally:
+                if not is_whole:  # A part of a frame cannot be followed by another one.
+                    self._end(SocketClosedError(_ABNORMAL, ""))
+        except ConnectionFailedError as error:
+            self._end(SocketClosedError(_ABNORMAL, ""))
+            raise self._closed_error() from error
+
+    def _closed_error(self) -> SocketClosedError:
+        if isinstance(self._failure, SocketClosedError):
+            return SocketClosedError(self._failure.close_code, self._failure.reason)
+        return SocketClosedError(_ABNORMAL, "")
+
+    # Reading.
+
+    async def run(self) -> None:
+        """Read until the connection ends."""
+        try:
+            while not self._is_over:
+                await self._wait_room()
+                data = await self._next_bytes()
+                if not data:
+                    self._end(SocketClosedError(_ABNORMAL, ""))
+                else:
+                    await self._take_bytes(data)
+        except ConnectionFailedError:
+            pass
+        finally:
+            self._drop_parts()
+            self._end(SocketClosedError(_ABNORMAL, ""))
+
+    def forget(self) -> None:
+        """Drop what no session will take."""
+        self._unread.give_back(self._queued_bytes)
+        self._queue.clear()
+        self._queued_bytes = 0
+
+    async def _wait_room(self) -> None:
+        # After a failure, or a farewell of ours, all is read and dropped.
+        while self._failure is None and not self._is_closing:
+            if self._queued_bytes < _QUEUED_BYTES_MAX:
+                if self._parts or not self._unread.is_full:
+                    return
+                self._unread.call_when_room(self._tell_change)
+            await self._changed.wait()
+
+    async def _next_bytes(self) -> bytes:
+        """The next bytes; none at the end."""
+        while True:
+            with trio.CancelScope(deadline=self._due_s):
+                return await self._buffer.receive(self._stream)
+            self._fail(
+                SlowMessageError(
+                    f"a message has {self._parts_bytes} bytes after {MESSAGE_S:g} s, and no end"
+                )
+            )
+
+    async def _take_bytes(self, data: bytes) -> None:
+        try:
+            self._protocol.receive_data(data)
+            for event in self._protocol.events():
+                await self._take(event)
+        except RemoteProtocolError as error:
+            hint = error.event_hint
+            code = int(hint.code) if isinstance(hint, CloseConnection) else 1002
+            await self._say_goodbye(code, str(error))
+
+    async def _take(self, event: Event) -> None:
+        match event:
+            case TextMessage() | BytesMessage():
+                if self._failure is None and not self._is_closing:
+                    await self._take_part(event.data, is_last=event.message_finished)
+            case Ping():
+                await self._answer(event.response())
+            case Pong():
+                pong = self._pongs.get(bytes(event.payload))
+                if pong is not None:
+                    pong.set()
+            case CloseConnection():
+                if not self._is_closing:
+                    await self._answer(event.response())
+                self._end(SocketClosedError(int(event.code), event.reason or ""))
+            case _:
+                raise AssertionError(f"not an event of an open connection: {event!r}")
+
+    async def _take_part(self, part: str | bytes | bytearray, *, is_last: bool) -> None:
+        size_bytes = len(part)
+        if self._parts_bytes + size_bytes > self._message_bytes_max:
+            self._drop_parts()
+            told = f"the message has more than {self._message_bytes_max} bytes"
+            await self._say_goodbye(_TOO_LARGE, told)
+            return
+        if not is_last and self._unread.is_full:
+            self._drop_parts()
+            self._fail(
+                OverCapacityError(
+                    f"this server holds {self._unread.bytes} bytes of unread messages already"
+                )
+            )
+            return
+        self._unread.take(size_bytes)
+        self._parts_bytes += size_bytes
+        self._parts.append(bytes(part) if isinstance(part, bytearray) else part)
+        if is_last:
+            self._end_message()
+        elif self._due_s == math.inf:
+            self._due_s = trio.current_time() + MESSAGE_S
+
+    def _end_message(self) -> None:
+        parts, size_bytes = self._parts, self._parts_bytes
+        message = parts[0] if len(parts) == 1 else _joined(parts)
+        self._parts, self._parts_bytes, self._due_s = [], 0, math.inf
+        self._queue.append((message, size_bytes))
+        self._queued_bytes += size_bytes
+        if len(self._queue) == 1:
+            self._tell_change()
+
+    def _drop_parts(self) -> None:
+        self._unread.give_back(self._parts_bytes)
+        self._parts, self._parts_bytes, self._due_s = [], 0, math.inf
+
+    async def _answer(self, event: Event) -> None:
+        try:
+            await self._send(event)
+        except SocketClosedError:
+            self._end(SocketClosedError(_ABNORMAL, ""))
+
+    async def _say_goodbye(self, code: int, reason: str) -> None:
+        """End the connection because of what the client has sent."""
+        if not self._is_closing:
+            await self._answer(CloseConnection(code=code, reason=reason[:_REASON_BYTES_MAX]))
+        self._end(SocketClosedError(code, reason))
+
+    def _fail(self, error: GeologError) -> None:
+        """Receive nothing more. The session may still tell the client why, and close."""
+        self._drop_parts()
+        self._failure = self._failure or error
+        self._tell_change()
+
+    def _end(self, error: SocketClosedError) -> None:
+        if self._is_over:
+            return
+        self._failure = self._failure or error
+        self._is_over = True
+        for pong in self._pongs.values():
+            pong.set()
+        self._tell_change()
+        self._stream.close()
+
+    def _tell_change(self) -> None:
+        changed, self._changed = self._changed, trio.Event()
+        changed.set()
+
+
+def _joined(parts: list[str | bytes]) -> str | bytes:
+    texts = [one for one in parts if isinstance(one, str)]
+    if texts:
+        return "".join(texts)
+    return b"".join(one for one in parts if isinstance(one, bytes))
