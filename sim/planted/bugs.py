@@ -39,6 +39,7 @@ from sim.planted.damage_bugs import DAMAGE_BUGS
 from sim.planted.directory_bugs import DIRECTORY_BUGS
 from sim.planted.hand_over_bugs import HAND_OVER_BUGS
 from sim.planted.metadata_bugs import METADATA_BUGS
+from sim.planted.move_bugs import MOVE_BUGS
 from sim.planted.owner_bugs import OWNER_BUGS
 from sim.planted.planted_bug import PlantedBug
 from sim.planted.promise_bugs import PROMISE_BUGS
@@ -263,6 +264,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **METADATA_BUGS,
     **OWNER_BUGS,
     **RELAY_BUGS,
+    **MOVE_BUGS,
     **REPLICA_BUGS,
     **SESSION_BUGS,
     **STREAM_BUGS,

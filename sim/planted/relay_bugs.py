@@ -38,7 +38,13 @@ from relay.protocol.outgoing import OutgoingChannel, OutgoingEffect
 from relay.protocol.standby_buffer import StandbyBuffer
 from sim.planted.planted_bug import PlantedBug
 from sim.world.chance import Draws
-from sim.world.draws.relay_draws import with_bounded_loss, with_relays
+from sim.world.draws.relay_draws import (
+    COORDINATORS_GONE,
+    RELAYS_GONE,
+    SLOW_TARGET,
+    with_bounded_loss,
+    with_relays,
+)
 from sim.world.options import Options
 from topology.errors import TrimmedError
 
@@ -68,6 +74,40 @@ def with_evictions(options: Options, draws: Draws) -> Options:
         drawn,
         knobs=attrs.evolve(drawn.knobs, relay_evict_bytes=1),
         stream=attrs.evolve(drawn.stream, truncation_rest_s_max=0.5),
+    )
+
+
+def with_empty_mirrors(options: Options, draws: Draws) -> Options:
+    """The same, but mirrors are emptied again and again, far from their home.
+
+    Between the moment at which an empty mirror reads where it begins and its first entry, the
+    home has often dropped more.
+    """
+    drawn = with_evictions(options, draws)
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(drawn.shape, writers_count=1, readers_count=1),
+        stream=attrs.evolve(
+            drawn.stream,
+            partitions=2,
+            partitions_added=0,
+            truncation_rest_s_max=0.1,
+            seal_after_s_max=None,
+        ),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            value_bytes_max=4000,
+            pipelined_max=10,
+            pause_s_max=0.05,
+            appends_per_tenure=400,
+            relay_buffer_entries=3,
+            relays_after_s=3.0,
+        ),
+        links=attrs.evolve(drawn.links, latency_s_across=0.15),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            strikes_per_s=((COORDINATORS_GONE, 0.5), (RELAYS_GONE, 0.3), (SLOW_TARGET, 0.3)),
+        ),
     )
 
 
@@ -245,7 +285,7 @@ RELAY_BUGS: dict[str, PlantedBug] = {
         106,
         "an empty mirror begins behind records that its home has just dropped, without a gap",
         [(MirrorWriter, "_check_beginning", begin_as_it_comes)],
-        drawn_for=with_evictions,
+        drawn_for=with_empty_mirrors,
     ),
     "loss-of-the-fastest": PlantedBug(
         112,

@@ -1,6 +1,6 @@
 """Whole clusters under faults, checked by the laws: a swarm, and histories that are run twice.
 
-The swarm runs for 95 s on two cores; `SWARM_S` sets another time. Both tests start processes
+The swarm runs for 60 s on two cores; `SWARM_S` sets another time. Both tests start processes
 of their own, so they are part of the stage that runs alone.
 """
 
@@ -16,7 +16,7 @@ from sim.laws.sometimes import SOMETIMES
 from sim.world.faults.all_faults import FAULTS
 from sim.world.trace import EVENTS
 
-_SWARM_S = float(os.environ.get("SWARM_S", "95"))
+_SWARM_S = float(os.environ.get("SWARM_S", "60"))
 _SEEDS_FOR_COVERAGE = 150
 _DONE_TO_STREAMS = {
     "answered-provisionally",
@@ -55,7 +55,7 @@ def test_a_swarm_breaks_no_law(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_equal_seeds_give_equal_traces_in_other_processes_with_other_hash_seeds() -> None:
-    assert unequal_seeds(range(400, 420)) == []
+    assert unequal_seeds(range(400, 410)) == []
 
 
 def _ignore(_total: SwarmReport) -> None:

@@ -1,7 +1,6 @@
 """Homes that move by plan under faults; and the laws that judge it."""
 
 import attrs
-import pytest
 
 from sim.histories.run import run_seed
 from sim.world.chance import Draws
@@ -17,9 +16,8 @@ def world_of(seed: int) -> Options:
     return attrs.evolve(drawn, hazards=attrs.evolve(drawn.hazards, chaos_s=8.0))
 
 
-@pytest.mark.parametrize("seed", [3, 5])
-def test_a_home_moves_while_movers_owners_and_coordinators_die(seed: int) -> None:
-    report = run_seed(seed, options=world_of(seed))
+def test_a_home_moves_while_movers_owners_and_coordinators_die() -> None:
+    report = run_seed(5, options=world_of(5))
 
     assert report.violations == []
     assert "home-moved" in report.sometimes

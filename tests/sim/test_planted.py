@@ -59,6 +59,10 @@ _SEEDS_MAX = 40
         ("dropped-and-covered", 0),
         ("mirror-trims-itself", 3),
         ("gap-hides-more", 8),
+        ("mirror-not-compared", 0),
+        ("segment-numbers-reused", 3),
+        ("writers-forgotten-at-the-move", 2),
+        ("rows-dropped-apart", 2),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:

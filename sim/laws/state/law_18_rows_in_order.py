@@ -1,8 +1,9 @@
 """Law 18: the rows of a mirror follow each other as the entries of its home do, without a hole.
 
-A row goes on in the middle of a segment where the one before it ended, or begins the next
-segment of the home that has entries. It has the home's sequences. Completed rows never change,
-and only the front goes, no further than the home's own.
+The first row begins a segment, so that the mirror could become the home. Any other goes on in
+the middle of a segment where the one before it ended, or begins the next segment of the home
+that has entries. It has the home's sequences. Completed rows never change, and only the front
+goes, no further than the home's own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,15 @@ class RowsInOrder:
     _at_home: dict[int, dict[int, SegmentRecord]] = attrs.field(factory=dict)
     """By partition and segment; trimmed ones stay here."""
     _before: dict[MirrorKey, dict[int, SegmentRecord]] = attrs.field(factory=dict)
+    _looked_at: object = None
+    """All lists and their beginnings, as of the last look: mostly they have not changed."""
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the current rows with those before, and with the home's."""
+        lists = now.logs, now.log_trims
+        if lists == self._looked_at:
+            return
+        self._looked_at = lists
         for (region, partition), rows in now.logs.items() if now.mirrors else ():
             known = self._at_home.setdefault(partition, {})
             for row in rows.values():
@@ -34,6 +41,7 @@ class RowsInOrder:
         for mirror, rows in now.mirrors.items():
             region, partition = mirror
             for words in (
+                *_beginning(rows),
                 *self._disorder(partition, rows),
                 *self._changed(now, mirror, rows),
                 *self._unequal(partition, rows),
@@ -102,6 +110,13 @@ class RowsInOrder:
             if found is None and before.last_sequence is not None and not is_wiped:
                 if before.last_sequence >= trim:
                     yield f"row {number} has gone, and it begins at sequence {trim}"
+
+
+def _beginning(rows: Mapping[int, SegmentRecord]) -> Iterator[str]:
+    """The first row must begin a segment: with the state of writers, or sequence 0."""
+    first = rows[min(rows)] if rows else None
+    if first is not None and first.first_entry != SEGMENT_BEGIN:
+        yield f"its list begins with entry {first.first_entry} of segment {first.segment}"
 
 
 def _end_of(row: SegmentRecord) -> SegmentEntry | None:

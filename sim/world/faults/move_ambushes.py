@@ -1,5 +1,6 @@
 """Ambushes for planned moves of a home: somebody goes, or is cut off, between two steps."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from random import Random
@@ -21,6 +22,10 @@ from sim.world.process import Life, Process
 from sim.world.world import World
 
 _SOON_S_MAX = 0.3
+_AT_THE_CHANGE_CHANCE = 0.4
+_CHANGES_WITHIN_S = 2.0
+_UNANSWERED_CHANCE = 0.5
+_CHANGES_HOME = re.compile(r"put [^ ]*/home ")
 _WAYS = (
     "the mover",
     "the mover",
@@ -43,11 +48,39 @@ async def ambush_move(
     if not details.startswith(MOVE_STEP):
         yield None
         return
-    await trio.sleep(rng.random() * _SOON_S_MAX)
     way = rng.choice(_WAYS)
+    if rng.random() < _AT_THE_CHANGE_CHANCE:
+        way = "the mover"
+        with trio.move_on_after(_CHANGES_WITHIN_S):
+            await _home_changed_by(world, process)
+            if rng.random() < _UNANSWERED_CHANCE:
+                way = "the mover, unanswered"
+                await _lose_its_answer(world, process)
+    else:
+        await trio.sleep(rng.random() * _SOON_S_MAX)
     with ExitStack() as lasting:
         struck = _strike(world, rng, process, way, lasting)
         yield struck and f"{process}, {details.removeprefix(MOVE_STEP)}; {struck}"
+
+
+async def _home_changed_by(world: World, mover: str) -> None:
+    """Wait until the mover asks metadata to mark the stream, or to change its home."""
+    while True:
+        who, details = await world.trace.wait("meta-ask")
+        if who == mover and _CHANGES_HOME.search(details):
+            return
+
+
+async def _lose_its_answer(world: World, mover: str) -> None:
+    """Carry the change out, and wait until the mover hears that its answer was lost."""
+    process = world.processes.get(mover)
+    if process is None or process.session is None:
+        return
+    process.session.lose_next_answer()
+    while True:
+        who, details = await world.trace.wait("meta-fail")
+        if who == mover and _CHANGES_HOME.search(details):
+            return
 
 
 def _strike(world: World, rng: Random, mover: str, way: str, lasting: ExitStack) -> str | None:
@@ -55,6 +88,10 @@ def _strike(world: World, rng: Random, mover: str, way: str, lasting: ExitStack)
         case "the mover":
             one = world.processes.get(mover)
             return _end_somehow(world, rng, [] if one is None else [one], lasting)
+        case "the mover, unanswered":
+            cut = [one for one in (world.processes.get(mover),) if one is not None]
+            lasting.enter_context(without_metadata(cut, rng))
+            return f"{mover} without an answer, then without metadata" if cut else None
         case "an owner":
             those = writers_alive(world)
             return _end_somehow(world, rng, [rng.choice(those)] if those else [], lasting)
