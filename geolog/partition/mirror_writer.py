@@ -491,14 +491,16 @@ async def last_watermark(
 ) -> Watermark | None:
     """The last entry of a log whose rows are all completed; None if it has none.
 
-    NEARBY is enough for the owner: its own writes are in all that it reads.
+    NEARBY is enough for the owner: its own writes are in all that it reads. FencedError if a
+    row is not completed: another process owns the log by now, and has opened it.
     """
     segments = takeover.partitions.segments
     async with aclosing(segments.numbers_back(name, freshness=freshness)) as numbers:
         async for number in numbers:
             for listed in await segments.at(name, [number]):
                 last = listed.record.last_entry
-                assert last is not None, f"{name}: row {number} is not completed"
+                if last is None:
+                    raise FencedError(f"{name} is written by another process: row {number}")
                 if last > NO_ENTRY:
                     ledger = (await takeover.ledgers.read(listed.record.ledger)).record
                     entry = (await takeover.reader().read_one(ledger, last)).decoded

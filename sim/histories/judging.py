@@ -18,7 +18,7 @@ from sim.histories.rotten_copies import rotten_copies
 from sim.laws.history.all_laws import Violation, breaches
 from sim.laws.state.seen import Looking
 from sim.world.apps.operator import repair_all, repair_queued
-from sim.world.apps.reading import Reading
+from sim.world.apps.reading import Reading, found
 from sim.world.apps.short_lived import BRIEF, ShortLived
 from sim.world.calls import STREAM
 from sim.world.damage_reports import not_reported
@@ -88,6 +88,8 @@ class Judging:
             await self.reading.read_to_end(log, last, follow=self.history.is_seal_asked)
             if self.history.lives.is_made:
                 await self.short_lived.read_to_end(log, self.short_lived.begin_last())
+            if self.reading.calls.knobs.failovers_rest_s_max is not None:
+                await self._read_aside(log)
             reads.append(last)
 
         async def repair_last(_process: Process, log: geolog.Log) -> None:
@@ -121,6 +123,16 @@ class Judging:
         if reports:
             for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
                 self.breaches.add("2", problem)
+
+    async def _read_aside(self, log: geolog.Log) -> None:
+        """What regions keep aside, and what failovers told of it."""
+        history = self.history
+        history.failovers = await log.list_failovers(STREAM)
+        for one in await log.list_divergences(STREAM):
+            async with log.open_divergence(STREAM, one.name) as reader:
+                history.rests[one.name] = [found(record) async for record in reader]
+        if history.left_behind():
+            history.happened.add("left-behind")
 
     async def _close_last(self, _process: Process, log: geolog.Log) -> None:
         # A takeover closes the previous ledger: then all its copies are due.
@@ -163,9 +175,10 @@ class Judging:
             self.breaches.add("24", f"{what} took more than {limit_s:g} s")
 
     def _judge_history(self, last: ReaderWalk) -> None:
-        found = [item for item in last.items if isinstance(item, Found)]
+        self.history.put_aside()
+        records = [item for item in last.items if isinstance(item, Found)]
         # Proxies live on, so their retention may trim while the last read is under way.
-        ending = Ending(found, last.trims_ended, last.trims)
+        ending = Ending(records, last.trims_ended, last.trims)
         for law, message in breaches(self.history, ending):
             self.breaches.add(law, message)
 

@@ -157,6 +157,8 @@ class _Run:
 
     async def _live_through(self, world: World) -> None:
         truth = Truth(world.store)
+        self.history.is_left_behind = truth.is_left_behind
+        self.history.forks_of = truth.forks_of
         workload = Workload(
             Calls(
                 self.options.knobs,
@@ -333,7 +335,7 @@ class _Run:
         with trio.move_on_after(grace_s):
             await wait_end(world, movers)
             home, _ = workload.calls.home_of()
-            is_moved = self.options.knobs.moves_rest_s_max is not None
+            is_moved = not self.options.knobs.has_one_home
             region = home if home and is_moved else self.options.writer_region(-1)
             world.start_client("prover", region, prove)
             await appended.wait()

@@ -1,11 +1,14 @@
 """The record of what a world's applications did and were told; the laws judge it."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import attrs
 
 from geolog.client.reading.bounds import Bound
 from geolog.client.writing.writer import Writer
+from geolog.protocol.failover_record import FailoverRecord
+from geolog.protocol.home_record import Fork
 from geolog.protocol.ids import DLSN
 from sim.world.cursor_history import CursorHistory
 from sim.world.lives import Lives
@@ -93,6 +96,8 @@ class Found:
     key: bytes | None = None
     headers: Headers = ()
     transaction_id: int | None = None
+    home_epoch: int = 0
+    """Of the home where it was appended."""
 
     @property
     def place(self) -> Place:
@@ -102,7 +107,7 @@ class Found:
 
 @attrs.frozen(kw_only=True)
 class Missing:
-    """A run of sequences that a reader was told are trimmed."""
+    """A run of sequences that a reader was told are trimmed, or left behind by a fork."""
 
     partition: int
     from_sequence: int | None
@@ -110,6 +115,15 @@ class Missing:
     to_sequence: int
     trim: int
     """The true start of the partition, or of its mirror behind a gap, as it was then."""
+    has_diverged: bool = False
+    """Whether a fork left them behind: the reader goes on at the first, in a later home."""
+
+    @property
+    def sequence_next(self) -> int:
+        """The sequence of the record that comes next."""
+        if self.has_diverged and self.from_sequence is not None:
+            return self.from_sequence
+        return self.to_sequence
 
 
 Item = Found | Missing
@@ -181,6 +195,14 @@ class OpenedSession:
     """Records that were refused, with the moments at which it sent each, and heard of it."""
 
 
+def _never(_partition: int, _dlsn: DLSN) -> bool:
+    return False
+
+
+def _no_forks(_partition: int) -> tuple[Fork, ...]:
+    return ()
+
+
 @attrs.define(eq=False)
 class History:
     """All appends, reads and truncations of a world, in the order in which they began."""
@@ -225,6 +247,16 @@ class History:
     """By process: the writer that it opened last."""
     happened: set[str] = attrs.field(factory=set, init=False)
     """Names from `SOMETIMES` that happened."""
+    is_left_behind: Callable[[int, DLSN], bool] = attrs.field(default=_never, init=False)
+    """Whether a failover left the record at this place of a partition behind, as of now."""
+    forks_of: Callable[[int], tuple[Fork, ...]] = attrs.field(default=_no_forks, init=False)
+    """The forks of a partition, as of now."""
+    shown_aside: list[Found] = attrs.field(factory=list, init=False)
+    """Records that readers were given, and that failovers left behind."""
+    rests: dict[str, list[Found]] = attrs.field(factory=dict, init=False)
+    """By name of a divergence: the records that a region keeps aside in the end."""
+    failovers: list[FailoverRecord] = attrs.field(factory=list, init=False)
+    """The failovers of the stream, as they are recorded in the end."""
     harsh_errors: list[str] = attrs.field(factory=list, init=False)
     """Errors that readers got and that no retry would fix."""
 
@@ -261,6 +293,12 @@ class History:
         first = self.shown.get(found.place)
         if first is None:
             first = self.shown[found.place] = self._with_value_as_sent(found)
+        if first != found and self.is_left_behind(found.partition, found.dlsn):
+            self.shown_aside.append(found)
+            first = found
+        elif first != found and self.is_left_behind(first.partition, first.dlsn):
+            self.shown_aside.append(first)
+            first = self.shown[found.place] = self._with_value_as_sent(found)
         if first != found:
             self.shown_otherwise.append(found.place)
             first = found
@@ -270,9 +308,28 @@ class History:
         sent = self.appends.get(found.value)
         return found if sent is None else attrs.evolve(found, value=sent.value)
 
+    def put_aside(self) -> None:
+        """Take what failovers left behind out of the records that readers were given."""
+        for place, found in list(self.shown.items()):
+            if self.is_left_behind(found.partition, found.dlsn):
+                self.shown_aside.append(self.shown.pop(place))
+
     def acknowledged(self) -> list[Append]:
-        """The acknowledged appends, in the order in which they were sent."""
+        """The acknowledged appends, in the order in which they were sent.
+
+        Without those that a failover left behind.
+        """
+        return [one for one in self._all_acknowledged() if not self._is_aside(one)]
+
+    def left_behind(self) -> list[Append]:
+        """The acknowledged appends that a failover left behind, in the same order."""
+        return [one for one in self._all_acknowledged() if self._is_aside(one)]
+
+    def _all_acknowledged(self) -> list[Append]:
         return [each for each in self.appends.values() if each.outcome == "acknowledged"]
+
+    def _is_aside(self, append: Append) -> bool:
+        return append.dlsn is not None and self.is_left_behind(append.partition, append.dlsn)
 
 
 @attrs.frozen(eq=False)

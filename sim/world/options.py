@@ -99,12 +99,27 @@ class Knobs:
     """How long a move may take before it is given up."""
     moves_dropped_share: float = 0.0
     """Share of the moves that their operator stops in the middle."""
+    failovers_rest_s_max: float | None = None
+    """Longest rest of an operator between two failovers of the stream; None: no failovers."""
+    rescuers_count: int = 1
+    """How many operators fail it over."""
+    failover_s_max: float = 20.0
+    """How long a failover may take before it is given up."""
+    failovers_dropped_share: float = 0.0
+    """Share of the failovers that their operator stops in the middle."""
+    failovers_at_once_share: float = 0.0
+    """Share of the failovers that another one follows at once."""
     is_target_wiped: bool = False
     """Whether, once all is calm, a target of the relayed stream loses all its disks."""
     is_rpo_of_any: bool = False
     """Whether one mirror within that bound is enough."""
     hedge: str = "auto"
     """The hedge policy of all reads, as in `connect`; `own` is one that is not geolog's."""
+
+    @property
+    def has_one_home(self) -> bool:
+        """Whether a stream that has a home keeps it."""
+        return self.moves_rest_s_max is None and self.failovers_rest_s_max is None
 
 
 @attrs.frozen(kw_only=True)
@@ -164,6 +179,9 @@ class Options:
         Where it moves they are in all regions, and append from the one that is the home.
         """
         regions = self.shape.regions
-        is_moved = self.knobs.moves_rest_s_max is not None
-        is_at_home = self.placement.is_regional and not (self.shape.proxies_count or is_moved)
+        is_at_home = (
+            self.placement.is_regional
+            and not self.shape.proxies_count
+            and self.knobs.has_one_home
+        )
         return regions[0] if is_at_home else regions[number % len(regions)]

@@ -4,6 +4,8 @@ import attrs
 
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
+from geolog.protocol.home_record import Fork, HomeRecord
+from geolog.protocol.ids import DLSN
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord, TrimRecord
 from sim.fakes.memory_metadata import MemoryStore
 from sim.world.calls import STREAM
@@ -25,6 +27,9 @@ class Truth:
     _stream: tuple[bytes, StreamRecord] | None = attrs.field(default=None, init=False)
     """The stream's document and what it says; it is never created again."""
 
+    _home: tuple[bytes, HomeRecord] | None = attrs.field(default=None, init=False)
+    """The document of its home, likewise."""
+
     @property
     def home(self) -> tuple[str | None, int]:
         """The region where the stream is at home, if it has one by now, and the home epoch."""
@@ -40,6 +45,25 @@ class Truth:
         """Where its home lets a partition's mirror go on without what comes before, or 0."""
         found = self._trim(partition, region=region)
         return 0 if found is None else found.evicted_before
+
+    def forks_of(self, partition: int) -> tuple[Fork, ...]:
+        """Where the later homes of a partition began."""
+        stream = self._stream_now()
+        if stream is None or stream.home is None:
+            return ()
+        path = _PATHS.home(stream.name, stream.life)
+        data = self._store.tree.nodes[path].data
+        if self._home is None or self._home[0] is not data:
+            self._home = data, open_document(data, HomeRecord, path=path)
+        return self._home[1].forks_of(partition)
+
+    def is_left_behind(self, partition: int, dlsn: DLSN) -> bool:
+        """Whether a fork left a record behind: a later home began before it, without it."""
+        return any(
+            dlsn.segment < fork.segment_next
+            and (dlsn.segment, dlsn.entry) >= (fork.segment, fork.entry)
+            for fork in self.forks_of(partition)
+        )
 
     def _trim(self, partition: int, *, region: str | None) -> TrimRecord | None:
         stream = self._stream_now()

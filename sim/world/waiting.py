@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sim.world.apps.failing_over import RESCUER
 from sim.world.apps.moving import MOVER
 from sim.world.apps.operator import OPERATOR
 from sim.world.process import Process
@@ -41,8 +42,8 @@ def operators(world: World) -> list[str]:
 
 
 def movers(world: World) -> list[str]:
-    """Operators that move the home of the stream."""
-    return [host for host in sorted(world.processes) if host.startswith(MOVER)]
+    """Operators that move the home of the stream, by plan or not."""
+    return [host for host in sorted(world.processes) if host.startswith((MOVER, RESCUER))]
 
 
 def proxies(world: World) -> list[str]:

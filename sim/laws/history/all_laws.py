@@ -11,6 +11,7 @@ import attrs
 from sim.laws.history import appends as laws_of_appends
 from sim.laws.history import cursors as laws_of_cursors
 from sim.laws.history import deletion as laws_of_deletion
+from sim.laws.history import forks as laws_of_forks
 from sim.laws.history import hand_overs as laws_of_hand_overs
 from sim.laws.history import reads as laws_of_reads
 from sim.world.history import Ending, History
@@ -39,13 +40,16 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_appends.acknowledged_stays,
         laws_of_appends.flushed_stays,
         laws_of_reads.reads_hold_all_before_them,
+        laws_of_forks.left_behind_is_kept,
+        laws_of_forks.left_behind_is_told,
     ),
     "4": (laws_of_appends.sealed_takes_nothing, laws_of_reads.sealed_stays),
     "9": (laws_of_reads.list_order_is_append_order,),
     "10": (laws_of_hand_overs.lost_means_anothers,),
-    "11": (laws_of_reads.shown_stays,),
+    "11": (laws_of_reads.shown_stays, laws_of_forks.shown_is_kept),
     "13": (
         laws_of_appends.real_time_orders,
+        laws_of_forks.epochs_are_in_order,
         laws_of_appends.transaction_ids_rise,
         laws_of_appends.keys_stay_together,
         laws_of_appends.expected_is_got,
@@ -55,6 +59,7 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_reads.reads_begin_where_they_should,
         laws_of_reads.reads_have_no_holes,
         laws_of_reads.gaps_are_true,
+        laws_of_forks.branches_are_left_loudly,
         laws_of_reads.truncations_do_as_asked,
     ),
     "15": (laws_of_reads.nothing_is_damaged,),
@@ -62,6 +67,7 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_appends.appends_happen_once,
         laws_of_appends.repeats_are_found_out,
         laws_of_appends.sessions_take_turns,
+        laws_of_forks.kept_is_in_no_stream,
     ),
     "17": (laws_of_appends.refused_is_absent, laws_of_appends.provisional_is_no_lie),
     "27": (laws_of_cursors.everything_is_delivered,),

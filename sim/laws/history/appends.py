@@ -15,7 +15,7 @@ def acknowledged_stays(history: History, ending: Ending) -> Iterator[str]:
         if ending.is_trimmed(append.place):
             continue
         found = there.get(append.place)
-        if found is None or not _is_same(append, found):
+        if found is None or not is_same(append, found):
             yield (
                 f"{name_of(append.value)} was acknowledged at {words_of(append.place)}; there"
                 f" is now {'nothing' if found is None else name_of(found.value)}"
@@ -28,7 +28,7 @@ def flushed_stays(history: History, ending: Ending) -> Iterator[str]:
     So are records whose repeats were answered as duplicates.
     """
     known = known_records(history, ending)
-    values = {found.value for found in known.values()}
+    values = {found.value for found in known.values()} | kept_values(history)
     gone = [
         append
         for append in history.appends.values()
@@ -47,10 +47,10 @@ def real_time_orders(history: History, _ending: Ending) -> Iterator[str]:
     acknowledged = history.acknowledged()
     for partition in sorted({append.partition for append in acknowledged}):
         appends = [one for one in acknowledged if one.partition == partition]
-        yield from _out_of_order(appends)
+        yield from out_of_order(appends)
 
 
-def _out_of_order(appends: list[Append]) -> Iterator[str]:
+def out_of_order(appends: list[Append]) -> Iterator[str]:
     """Breaches within one partition, in the order in which its records were sent."""
     answered = sorted(appends, key=lambda append: append.answered_at or 0)
     highest, reached = -1, 0
@@ -165,6 +165,9 @@ def _may_be_forgotten(history: History, append: Append, place: Place, ending: En
 def repeats_are_found_out(history: History, _ending: Ending) -> Iterator[str]:
     """Law 16: a repeat is answered with the position of the first."""
     for append, partition, dlsn in history.repeats:
+        assert append.dlsn is not None
+        if history.is_left_behind(append.partition, append.dlsn):
+            continue  # The stream has lost it, so its repeat is a new record.
         if (partition, dlsn) != (append.partition, append.dlsn):
             yield (
                 f"{name_of(append.value)} is at {append.dlsn} of partition {append.partition};"
@@ -234,6 +237,11 @@ def refused_is_absent(history: History, ending: Ending) -> Iterator[str]:
             yield f"{name_of(record.value)} was refused, yet is at {words_of(place)}"
 
 
+def kept_values(history: History) -> set[bytes]:
+    """The values that regions keep aside."""
+    return {found.value for kept in history.rests.values() for found in kept}
+
+
 def known_records(history: History, ending: Ending) -> Mapping[Place, Found]:
     """All records that anybody ever saw, in order."""
     known = {**history.shown, **ending.by_place()}
@@ -245,6 +253,7 @@ def name_of(value: bytes) -> str:
     return value.partition(b"|")[0].decode(errors="replace")
 
 
-def _is_same(append: Append, found: Found) -> bool:
+def is_same(append: Append, found: Found) -> bool:
+    """Whether a record is the one that was appended, byte for byte."""
     given = append.value, append.key, append.headers, append.transaction_id
     return given == (found.value, found.key, found.headers, found.transaction_id)

@@ -136,7 +136,7 @@ def gaps_are_true(history: History, _ending: Ending) -> Iterator[str]:
     """Law 14: records that are reported as trimmed lie before the partition's beginning."""
     for read in history.reads:
         for item in read.items:
-            if not isinstance(item, Missing):
+            if not isinstance(item, Missing) or item.has_diverged:
                 continue
             first = item.from_sequence
             if item.to_sequence > item.trim or (
@@ -215,19 +215,24 @@ def list_order_is_append_order(_history: History, ending: Ending) -> Iterator[st
 def start_of(items: Sequence[Item]) -> int:
     """The first sequence of these items."""
     first = items[0]
+    if isinstance(first, Missing) and first.has_diverged:
+        return first.sequence_next
     return first.sequence if isinstance(first, Found) else first.from_sequence or 0
 
 
 def end_of(items: Sequence[Item]) -> int:
     """The sequence after the last of these items."""
     last = items[-1]
-    return last.sequence + 1 if isinstance(last, Found) else last.to_sequence
+    return last.sequence + 1 if isinstance(last, Found) else last.sequence_next
 
 
 def _first_hole(items: Sequence[Item]) -> str | None:
     for before, after in pairwise(items):
         due = end_of([before])
-        found = after.sequence if isinstance(after, Found) else after.from_sequence
+        if isinstance(after, Missing) and after.has_diverged:
+            found: int | None = after.to_sequence  # The place that the reader had reached.
+        else:
+            found = after.sequence if isinstance(after, Found) else after.from_sequence
         if found not in (None, due):
             return f"{found} instead of {due}"
     return None

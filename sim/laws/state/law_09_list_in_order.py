@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import attrs
 
+from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerState
 from geolog.protocol.stream_state import SegmentRecord
 from sim.laws.state.seen import Look
@@ -25,14 +26,16 @@ class ListInOrder:
         for partition, segments in now.lists.items():
             for words in (
                 *_disorder(segments),
-                *_ledgers_that_differ(now, segments),
+                *_ledgers_that_differ(now, partition, segments),
                 *self._changed(now, partition, segments),
             ):
                 yield f"partition {partition}: {words}"
         for append in now.told:
             partition, segment = append.segment_key
             listed = {row.segment for row in now.lists[partition].values()}
-            if segment not in listed and not now.is_trimmed(append):
+            assert append.dlsn is not None
+            is_aside = now.is_left_behind(partition, segment, append.dlsn.entry)
+            if segment not in listed and not now.is_trimmed(append) and not is_aside:
                 yield f"{append.dlsn} was acknowledged, but its segment is not in the list"
         self._before = {(now.home, number): dict(one) for number, one in now.lists.items()}
 
@@ -42,6 +45,8 @@ class ListInOrder:
         trim = now.trims[partition].first_sequence
         for segment, before in self._before.get((now.home, partition), {}).items():
             found = segments.get(segment)
+            if found != before and now.is_cut(partition, before, found):
+                continue
             if before.is_completed and found not in (None, before):
                 yield f"segment {segment} was completed as {before}, and has changed"
             if found is None and not _may_go(before, trim, segments):
@@ -76,15 +81,28 @@ def _disorder(segments: Mapping[int, SegmentRecord]) -> Iterator[str]:
             )
 
 
-def _ledgers_that_differ(now: Look, segments: Mapping[int, SegmentRecord]) -> Iterator[str]:
+def _ledgers_that_differ(
+    now: Look, partition: int, segments: Mapping[int, SegmentRecord]
+) -> Iterator[str]:
     for row in segments.values():
         ledger = now.ledgers.get(row.ledger)
         if ledger is None:
             yield f"segment {row.segment} has no ledger {row.ledger}"
         elif row.is_completed and (
-            ledger.state is not LedgerState.CLOSED or ledger.last_entry != row.last_entry
+            ledger.state is not LedgerState.CLOSED
+            or (ledger.last_entry != row.last_entry and not _ends_at_fork(now, partition, row))
         ):
             yield (
                 f"segment {row.segment} ends at entry {row.last_entry}; its ledger is"
                 f" {ledger.state.value} at {ledger.last_entry}"
             )
+
+
+def _ends_at_fork(now: Look, partition: int, row: SegmentRecord) -> bool:
+    """Whether a fork goes through its ledger, directly behind its last entry."""
+    assert row.last_entry is not None
+    behind = row.numbering.in_segment(EntryId(row.last_entry + 1))
+    return any(
+        (fork.segment, fork.entry) == (row.segment, behind)
+        for fork in now.history.forks_of(partition)
+    )

@@ -42,14 +42,16 @@ class RowsInOrder:
             region, partition = mirror
             for words in (
                 *_beginning(rows),
-                *self._disorder(partition, rows),
+                *self._disorder(now, partition, rows),
                 *self._changed(now, mirror, rows),
                 *self._unequal(partition, rows),
             ):
                 yield f"the mirror of partition {partition} in {region}: {words}"
             self._before[mirror] = dict(rows)
 
-    def _disorder(self, partition: int, rows: Mapping[int, SegmentRecord]) -> Iterator[str]:
+    def _disorder(
+        self, now: Look, partition: int, rows: Mapping[int, SegmentRecord]
+    ) -> Iterator[str]:
         for one, other in pairwise(rows[number] for number in sorted(rows)):
             words = f"row {other.row} begins at {other.first_sequence} of segment"
             words += f" {other.segment}, entry {other.first_entry}"
@@ -65,10 +67,15 @@ class RowsInOrder:
             elif other.first_entry != SEGMENT_BEGIN:
                 yield f"{words}, in the middle of another segment"
             else:
-                yield from self._left_out(partition, one, other, end)
+                yield from self._left_out(now, partition, one, other, end)
 
     def _left_out(
-        self, partition: int, one: SegmentRecord, other: SegmentRecord, end: SegmentEntry
+        self,
+        now: Look,
+        partition: int,
+        one: SegmentRecord,
+        other: SegmentRecord,
+        end: SegmentEntry,
     ) -> Iterator[str]:
         """Entries of the home between two rows of different segments."""
         for segment, home in self._at_home.get(partition, {}).items():
@@ -76,7 +83,7 @@ class RowsInOrder:
             if last is None or not one.segment <= segment < other.segment:
                 continue
             first = end + 1 if segment == one.segment else SEGMENT_BEGIN
-            if last >= first:
+            if last >= first and not now.is_left_behind(partition, segment, first):
                 yield (
                     f"row {other.row} begins segment {other.segment}, and entries {first} to"
                     f" {last} of segment {segment} are in none"
@@ -104,6 +111,8 @@ class RowsInOrder:
             yield f"it begins at sequence {trim}, its home at {at_home}"
         for number, before in self._before.get(mirror, {}).items():
             found = rows.get(number)
+            if found != before and now.is_cut(mirror[1], before, found):
+                continue
             if before.is_completed and found not in (None, before):
                 yield f"row {number} was completed as {before}, and is now {found}"
             is_wiped = mirror[0] in now.world.wiped

@@ -8,7 +8,7 @@ import attrs
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.protocol.cursor_state import CursorName, CursorPartition, PartitionStanding
-from geolog.protocol.ids import InstanceId, LedgerId
+from geolog.protocol.ids import DLSN, EntryId, InstanceId, LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import (
     OwnerRecord,
@@ -124,11 +124,46 @@ class Look:
         source = None if self.sources is None else self.sources.get(record.ledger)
         return source.log if source is not None and source.is_copy else None
 
+    def is_left_behind(self, partition: int, segment: int, entry: int) -> bool:
+        """Whether a fork left that entry behind, of whichever log."""
+        return self.history.is_left_behind(partition, DLSN(segment, entry, 0))
+
+    def is_cut(
+        self, partition: int, before: SegmentRecord, after: SegmentRecord | None
+    ) -> bool:
+        """Whether a row may have become this, or have gone, because its log ends at a fork."""
+        if after is None:
+            return self.is_left_behind(partition, before.segment, before.first_entry)
+        if before.last_entry is None or after.last_entry is None:
+            return False
+        ends = before.numbering
+        if after.last_entry != before.last_entry and not any(
+            fork.segment == before.segment
+            and ends.in_segment(EntryId(after.last_entry + 1)) == fork.entry
+            and after.last_entry < before.last_entry
+            for fork in self.history.forks_of(partition)
+        ):
+            return False
+        named = attrs.evolve(after, shared_with=before.shared_with)
+        return before == _ended_as(named, before)
+
     def is_trimmed(self, append: Append) -> bool:
         """Whether an acknowledged append lies before the beginning of its partition."""
         assert append.sequence is not None
         trim = self.trims.get(append.partition)
         return trim is not None and append.sequence < trim.first_sequence
+
+
+def _ended_as(row: SegmentRecord, other: SegmentRecord) -> SegmentRecord:
+    """The row with the end of another."""
+    return attrs.evolve(
+        row,
+        last_entry=other.last_entry,
+        last_sequence=other.last_sequence,
+        last_append_time_us=other.last_append_time_us,
+        last_transaction_id=other.last_transaction_id,
+        size_bytes=other.size_bytes,
+    )
 
 
 @attrs.frozen

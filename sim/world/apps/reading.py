@@ -159,13 +159,18 @@ class Reading:
         self._note_home(read)
         if isinstance(item, geolog.Gap):
             is_overtaken = any(one.partition == item.partition for one in read.items)
-            self.calls.history.happened.add("overtaken" if is_overtaken else "gap-at-start")
+            if item.reason is geolog.GapReason.DIVERGED:
+                self.calls.history.happened.add("reader-diverged")
+            else:
+                words = "overtaken" if is_overtaken else "gap-at-start"
+                self.calls.history.happened.add(words)
             read.items.append(
                 Missing(
                     partition=item.partition,
                     from_sequence=item.from_sequence,
                     to_sequence=item.to_sequence,
                     trim=self.calls.kept_from(item.partition, item.reason),
+                    has_diverged=item.reason is geolog.GapReason.DIVERGED,
                 )
             )
         else:
@@ -209,4 +214,5 @@ def found(record: geolog.Record) -> Found:
         key=record.key,
         headers=tuple(sorted(record.headers.items())),
         transaction_id=record.transaction_id,
+        home_epoch=record.epoch,
     )

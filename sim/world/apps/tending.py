@@ -108,7 +108,12 @@ class Tending:
     def _found_to_cut(self) -> Found | None:
         """A known record in the log that may be cut off with everything before it."""
         shown = self.calls.history.shown.values()
-        there = [one for one in shown if one.sequence >= self.calls.trim_of(one.partition)]
+        there = [
+            one
+            for one in shown
+            if one.sequence >= self.calls.trim_of(one.partition)
+            and not self.calls.history.is_left_behind(one.partition, one.dlsn)
+        ]
         return self.calls.rng.choice(there) if there else None
 
     async def _truncate(self, process: Process, log: geolog.Log, found: Found) -> None:
@@ -211,7 +216,12 @@ class Tending:
     def _on_failed(self, process: Process, what: str, error: geolog.GeologError) -> None:
         self.calls.failed(process, f"{what} {error!r}")
         is_sealed = isinstance(error, geolog.SealedError) and self.calls.history.is_seal_asked
-        if not error.retriable and not is_sealed and self.calls.is_heard(process):
+        # What it was to cut off may have been left behind meanwhile.
+        may_be_gone = isinstance(error, geolog.InvalidArgumentError) and (
+            self.calls.knobs.failovers_rest_s_max is not None
+        )
+        is_foreseen = error.retriable or is_sealed or may_be_gone
+        if not is_foreseen and self.calls.is_heard(process):
             self.calls.history.harsh_errors.append(f"{what} failed: {error!r}")
 
 

@@ -6,6 +6,7 @@ import attrs
 
 from sim.world.apps.appending import Appending
 from sim.world.apps.cursor_reading import CursorReading
+from sim.world.apps.failing_over import RESCUER, FailingOver
 from sim.world.apps.moving import MOVER, Moving
 from sim.world.apps.operator import OPERATOR
 from sim.world.apps.placing import Placing
@@ -83,6 +84,12 @@ class Workload:
             for number in range(self.calls.knobs.movers_count):
                 region = shape.regions[-1 - number % len(shape.regions)]
                 world.start_client(f"{MOVER}{number + 1}", region, moving.move_for_ever)
+        if self.calls.knobs.failovers_rest_s_max is not None:
+            failing_over = FailingOver(self.calls, world.rng("failovers"))
+            for number in range(self.calls.knobs.rescuers_count):
+                region = shape.regions[-1 - number % len(shape.regions)]
+                main = failing_over.fail_over_for_ever
+                world.start_client(f"{RESCUER}{number + 1}", region, main)
 
     def _owning(self, world: World) -> Owning:
         parts = self.calls, self.places, world.network.transport, world.rng("owners")

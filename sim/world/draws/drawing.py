@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from sim.world.apps.failing_over import HOME_LOST
 from sim.world.chance import Draws
 from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
 from sim.world.draws.cursor_draws import draw_cursors
@@ -56,7 +57,17 @@ _REPEATS_SHARE = 0.3
 
 _ONLY_IN_SPECIAL_WORLDS = (
     frozenset(
-        {AMBUSH_MOVE, CREATED, DRAIN, LOST_EARLY, FAR, STORE_CLOCK, UNREADABLE, HAND_OVER}
+        {
+            AMBUSH_MOVE,
+            CREATED,
+            DRAIN,
+            FAR,
+            HAND_OVER,
+            HOME_LOST,
+            LOST_EARLY,
+            STORE_CLOCK,
+            UNREADABLE,
+        }
     )
     | STRUCK_WITH_RELAYS
     | STRUCK_WITH_SESSIONS

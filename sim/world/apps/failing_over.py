@@ -1,0 +1,102 @@
+"""Operators who fail the stream over when its home is lost, or when they think so."""
+
+import math
+from random import Random
+
+import attrs
+import trio
+
+import geolog
+from geolog.background import open_background
+from sim.world.apps.moving import MOVE_STEP
+from sim.world.calls import STREAM, Calls
+from sim.world.process import Process
+
+RESCUER = "rescuer-"
+"""Hosts of these operators begin with this."""
+
+HOME_LOST = "home-lost"
+"""The fault that these operators wait for."""
+
+_LOST_SHARE = 0.8
+_LOST_S_MAX = 8.0
+_LATE_S_MAX = 3.0
+_DROPPED_S_MAX = 6.0
+
+_FORESEEN = (
+    geolog.ConflictError,  # Another operator moves it.
+    geolog.InvalidArgumentError,  # It is at home there already.
+    geolog.SealedError,
+)
+
+
+@attrs.define(eq=False)
+class FailingOver:
+    """The main function of these operators."""
+
+    calls: Calls
+    rng: Random
+
+    async def fail_over_for_ever(self, process: Process, log: geolog.Log) -> None:
+        """Wait until the home is lost, or for some time; fail the stream over; repeat.
+
+        Some failovers are stopped in the middle, and all are when applications become quiet.
+        Some are followed by another one at once.
+        """
+        knobs, rng = self.calls.knobs, self.rng
+        assert knobs.failovers_rest_s_max is not None
+        while not self.calls.quiet.is_set():
+            await self.calls.rest(rng.random() * knobs.failovers_rest_s_max)
+            if rng.random() < _LOST_SHARE:
+                with trio.move_on_after(_LOST_S_MAX):
+                    await self._wait_lost()
+            count = 2 if rng.random() < knobs.failovers_at_once_share else 1
+            for _ in range(count):
+                if self.calls.quiet.is_set():
+                    return
+                is_dropped = rng.random() < knobs.failovers_dropped_share
+                dropped_s = rng.random() * _DROPPED_S_MAX if is_dropped else math.inf
+                with trio.move_on_after(dropped_s) as patience:
+                    async with open_background() as nursery:
+                        nursery.start_soon(self._stop_when_quiet, patience)
+                        await self._fail_over(process, log)
+
+    async def _wait_lost(self) -> None:
+        """Until a home is lost, and a little longer."""
+        while True:
+            _, details = await self.calls.trace.wait("fault-on")
+            if details.startswith(HOME_LOST):
+                break
+        await self.calls.rest(self.rng.random() * _LATE_S_MAX)
+
+    async def _fail_over(self, process: Process, log: geolog.Log) -> None:
+        def tell(step: str) -> None:
+            self.calls.trace.add(process.host, "call", f"{MOVE_STEP} {step}")
+
+        home, _ = self.calls.home_of()
+        others = [one for one in self.calls.relay_regions if one != home]
+        to = self.rng.choice([None, *others])
+        self.calls.begin(process, f"fail over to {to}")
+        try:
+            report = await log.failover(
+                STREAM, to=to, timeout_s=self.calls.knobs.failover_s_max, progress=tell
+            )
+        except geolog.GeologError as error:
+            self.calls.failed(process, f"fail over {error!r}")
+            is_foreseen = error.retriable or isinstance(error, _FORESEEN)
+            if not is_foreseen and self.calls.is_heard(process):
+                self.calls.history.harsh_errors.append(f"a failover to {to} failed: {error!r}")
+        else:
+            self.calls.done(
+                process, f"failed over to {report.home}, home epoch {report.home_epoch}"
+            )
+            happened = self.calls.history.happened
+            happened.add("failed-over")
+            if report.is_nothing_lost:
+                happened.add("failed-over-whole")
+            if report.fetched:
+                happened.add("failed-over-fetched")
+
+    async def _stop_when_quiet(self, patience: trio.CancelScope) -> None:
+        await self.calls.quiet.wait()
+        patience.cancel(reason="applications become quiet")
