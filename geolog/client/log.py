@@ -51,6 +51,7 @@ from geolog.client.reading.bounds import (
     Bound,
     check_order,
 )
+from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.record import Gap
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
@@ -590,12 +591,19 @@ class Log:
             scan = await self._nearest_scan(record, one, (start, stop), self._reader)
             if isinstance(start, AtSequence):  # The read reports trimmed records as a gap.
                 check_one_partition(str(record.name), len(names), start)
+                _, diverged = await PlaceSearch(scan).in_lineage(start)
+                if diverged is not None:
+                    raise InvalidArgumentError(
+                        f"{one}: sequence {start.sequence} of home epoch {start.home_epoch} is"
+                        " not in the stream, for its home was failed over: begin at sequence"
+                        f" {diverged.from_sequence}, where home epoch {diverged.epoch} begins"
+                    )
                 check_within(one, start, await scan.end())
                 first = start.sequence
             else:
                 first = await self._sequence_in(scan, start, len(names))
             end = await self._sequence_in(scan, stop or LATEST, len(names))
-            return SequenceSpan(str(record.name), one.number, first, end)
+            return SequenceSpan(str(record.name), one.number, first, end, record.home_epoch)
 
         spans = await all_of(
             [partial(span_of, one) for one in names], at_once_max=_SPANS_AT_ONCE_MAX
@@ -610,6 +618,9 @@ class Log:
     async def _sequence_in(self, scan: PartitionScan, bound: Bound, names_count: int) -> int:
         """The sequence of the first record at or after a position, or of the end."""
         check_one_partition(str(scan.name.stream), names_count, bound)
+        now, _ = await PlaceSearch(scan).in_lineage(bound)
+        assert now is not None
+        bound = now
         end = await scan.end()
         check_within(scan.name, bound, end)
         if bound == LATEST:

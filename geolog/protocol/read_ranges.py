@@ -26,6 +26,8 @@ class SequenceSpan:
     partition: int
     first: int
     end: int
+    home_epoch: int = 1
+    """In which these sequences name records; a later home may give them to others."""
 
     def __len__(self) -> int:
         return max(0, self.end - self.first)

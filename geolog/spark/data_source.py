@@ -150,8 +150,8 @@ class GeologReader(DataSourceReader):
             try:
                 with log.open_reader(
                     f"{span.stream}#{span.partition}",
-                    start=AtSequence(span.first),
-                    stop=AtSequence(span.end),
+                    start=AtSequence(span.first, span.home_epoch),
+                    stop=AtSequence(span.end, span.home_epoch),
                 ) as reader:
                     # The reader stays in the life in which it was opened: so not before that.
                     self._check_life(log, partition)

@@ -26,7 +26,9 @@ class PartitionRange:
     origin: str | None = None
     """The home whose mirror is read; None if the home is."""
     diverged: TrimmedRun | None = None
-    """What lies in a dead branch, if the read was to begin there."""
+    """The part in a dead branch, if the read was to begin there."""
+    diverged_last: TrimmedRun | None = None
+    """The part in a dead branch, if the read was only to end there."""
     is_begun: bool = False
     is_over: bool = False
     """Whether the range has been read to its end."""
@@ -46,10 +48,10 @@ class PartitionRange:
         None as well while it is `held`: a start by time or transaction id has no sequence to
         compare with.
         """
+        if trimmed.epoch is not None and (not self.is_over or trimmed is self.diverged_last):
+            return self._diverged(trimmed, trimmed.epoch)
         if self.is_over:
             return None
-        if trimmed.epoch is not None:
-            return self._diverged(trimmed, trimmed.epoch)
         first, until = self.begin.sequence, self.until.sequence
         if self.begin.trimmed_from is not None:
             first = self.begin.trimmed_from

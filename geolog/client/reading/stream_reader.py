@@ -71,7 +71,7 @@ class ReadAhead:
             if self._entries:
                 wanted, segment, fetched = self._entries.popleft()
                 self._batches.extend(wanted.batches_of(segment, fetched))
-                if wanted.is_over:
+                if wanted.is_over and wanted.diverged_last is None:
                     wanted.reading.cancel(reason="the range was read to its end")
                 continue
             try:
@@ -186,7 +186,7 @@ async def found_range(
 
     search = PlaceSearch(scan)
     start_now, diverged = await search.in_lineage(start)
-    stop, _ = await search.in_lineage(stop)
+    stop, diverged_last = await search.in_lineage(stop)
     assert start_now is not None
     start = start_now
     end, _ = await both(find_end, scan.refresh)
@@ -196,7 +196,8 @@ async def found_range(
     begin = await search.locate(start, end)
     until = await search.until(stop, end)
     _check_located(start, begin, stop, until)
-    return PartitionRange(scan.name, begin, until, scan.origin, diverged), end
+    last = None if diverged is not None else diverged_last
+    return PartitionRange(scan.name, begin, until, scan.origin, diverged, last), end
 
 
 def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) -> None:
@@ -254,21 +255,33 @@ async def _read_ahead(
 
     async with send:
         try:
-            begin = wanted.begin
-            if wanted.diverged is not None:
-                await send.send((wanted, wanted.diverged))
-            if begin.trimmed_from is not None:
-                trim = await scan.trim_record()
-                for run in runs_gone(trim, begin.trimmed_from, begin.sequence):
-                    await send.send((wanted, run))
-            if wanted.until.is_before(begin):
-                return
-            async with open_walk(scan, begin, end, deliver=deliver) as walk:
-                while (found := await walk.next_chunk()) is not None:
-                    await send.send((wanted, found))
-                    if isinstance(found, Chunk) and wanted.until.is_past(
-                        found.entries[-1].decoded.header
-                    ):
-                        return
+            await _send_range(scan, wanted, end, send, deliver)
+            if wanted.diverged_last is not None:
+                await send.send((wanted, wanted.diverged_last))
         except GeologError as error:
             await send.send(error)
+
+
+async def _send_range(
+    scan: PartitionScan,
+    wanted: PartitionRange,
+    end: PartitionEnd | None,
+    send: trio.MemorySendChannel[Received],
+    deliver: Callable[[Chunk], bool],
+) -> None:
+    begin = wanted.begin
+    if wanted.diverged is not None:
+        await send.send((wanted, wanted.diverged))
+    if begin.trimmed_from is not None:
+        trim = await scan.trim_record()
+        for run in runs_gone(trim, begin.trimmed_from, begin.sequence):
+            await send.send((wanted, run))
+    if wanted.until.is_before(begin):
+        return
+    async with open_walk(scan, begin, end, deliver=deliver) as walk:
+        while (found := await walk.next_chunk()) is not None:
+            await send.send((wanted, found))
+            if isinstance(found, Chunk) and wanted.until.is_past(
+                found.entries[-1].decoded.header
+            ):
+                return

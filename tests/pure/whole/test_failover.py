@@ -299,6 +299,29 @@ async def test_positions_in_a_dead_branch_go_on_behind_a_gap_where_the_new_home_
     assert again == []
 
 
+async def test_a_range_that_ends_in_a_dead_branch_ends_with_a_gap_where_that_begins(
+    autojump_clock: MockClock,
+) -> None:
+    """As a task of Spark reads it, which was planned before the failover."""
+    async with open_site() as site:
+        await append(site.east, range(10))
+        await relay(site.west, 4)
+        _, (span,) = await site.east.spans_between(STREAM)
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(20, 23))
+        stop = AtSequence(span.end, span.home_epoch)
+        async with site.west.open_reader(
+            STREAM, start=AtSequence(2, span.home_epoch), stop=stop
+        ) as reader:
+            found = [_told(one) async for one in reader.items()]
+        with pytest.raises(geolog.InvalidArgumentError, match="begin at sequence 4, where"):
+            await site.west.spans_between(STREAM, start=AtSequence(8, 1))
+
+    assert (span.end, span.home_epoch) == (10, 1)
+    assert found == [(b"2", 2, 1), (b"3", 3, 1), ("diverged", 4, 10, 2)]
+
+
 def _told(item: Record | Gap) -> tuple[object, ...]:
     if isinstance(item, Gap):
         return item.reason.value, item.from_sequence, item.to_sequence, item.epoch
