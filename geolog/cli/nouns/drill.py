@@ -28,6 +28,10 @@ from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from sim.processes.drills.proxy_kill import ProxyFault, ProxyKillOptions, proxy_kill
 from sim.processes.drills.region_loss import RegionLossOptions, region_loss
+from sim.processes.drills.region_loss_regional import (
+    RegionalLossOptions,
+    region_loss_regional,
+)
 from sim.processes.drills.relay_faults import RELAY_FAULTS
 from sim.processes.drills.relay_kill import RelayKillOptions, relay_kill
 from sim.processes.drills.relay_matrix import RelayMatrixOptions, relay_matrix
@@ -48,6 +52,7 @@ DRILLS = {
     "relay-wipe": "Wipe the disks of a region that mirrors a stream, under load, many times.",
     "switch-over": "Move the home of a stream under load, and break that in all ways.",
     "failover": "Lose the home of a stream under load, fail it over, and have it back.",
+    "region-loss-regional": "Kill a region that is the home of streams, and fail them over.",
     "region-loss": "Kill a whole region under load and restart it, several times.",
     "power-loss": "Drop the bytes that a storage node has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
@@ -62,6 +67,7 @@ _DRILL_OF_OPTION = {
         "relay-matrix",
         "relay-wipe",
         "region-loss",
+        "region-loss-regional",
         "switch-over",
         "failover",
     ),
@@ -76,6 +82,7 @@ _DRILL_OF_OPTION = {
         "relay-kill",
         "relay-matrix",
         "region-loss",
+        "region-loss-regional",
         "switch-over",
         "failover",
     ),
@@ -87,6 +94,7 @@ _DRILL_OF_OPTION = {
         "relay-matrix",
         "relay-wipe",
         "region-loss",
+        "region-loss-regional",
         "switch-over",
         "failover",
         "zombie-writer",
@@ -101,6 +109,7 @@ _TIMES_DEFAULT = {
     "region-loss": 3,
     "switch-over": 1,
     "failover": 1,
+    "region-loss-regional": 1,
 }
 _ENDS: tuple[ProxyFault, ...] = ("kill", "drain", "pause")
 _FAULTS: dict[str, Sequence[str]] = {
@@ -109,9 +118,22 @@ _FAULTS: dict[str, Sequence[str]] = {
     "failover": FAILOVER_FAULTS,
 }
 """Of the drills that cause several kinds."""
-_PROXIES = {"proxy-kill": 1, "region-loss": 1, "switch-over": 2, "failover": 2}
+_PROXIES = {
+    "proxy-kill": 1,
+    "region-loss": 1,
+    "region-loss-regional": 2,
+    "switch-over": 2,
+    "failover": 2,
+}
 """In each region."""
-_WITH_RELAYS = ("relay-kill", "relay-matrix", "relay-wipe", "switch-over", "failover")
+_WITH_RELAYS = (
+    "relay-kill",
+    "relay-matrix",
+    "relay-wipe",
+    "switch-over",
+    "failover",
+    "region-loss-regional",
+)
 _MATRIX_LINK = LinkChange(rtt_s=0.02)
 _MATRIX_BUFFER_ENTRIES = "64"
 """So few that outages of a second exceed the buffers of relays."""
@@ -164,10 +186,10 @@ def list_() -> None:
     "--times",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of faults (kill-all, proxy-kill, relay-kill, relay-wipe, region-loss), or of"
-    " each fault (relay-matrix, switch-over, failover). [default: 10 for kill-all, 20 for"
-    " proxy-kill and relay-kill, 1 for relay-matrix, switch-over and failover, 2 for"
-    " relay-wipe, 3 for region-loss]",
+    help="Number of faults (kill-all, proxy-kill, relay-kill, relay-wipe, region-loss,"
+    " region-loss-regional), or of each fault (relay-matrix, switch-over, failover). [default:"
+    " 10 for kill-all, 20 for proxy-kill and relay-kill, 2 for relay-wipe, 3 for region-loss,"
+    " 1 for the others]",
 )
 @click.option(
     "--kills",
@@ -218,7 +240,8 @@ def list_() -> None:
     "--on-demo",
     is_flag=True,
     help="Use a running demo in place of a temporary cluster: the one in --data-dir, or the one"
-    " started last (proxy-kill, relay-kill, relay-matrix, region-loss, switch-over, failover).",
+    " started last (proxy-kill, relay-kill, relay-matrix, region-loss, region-loss-regional,"
+    " switch-over, failover).",
 )
 @click.option(
     "--seed",
@@ -270,9 +293,9 @@ def run(
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
     DRILL is kill-all, kill-random, proxy-kill, relay-kill, relay-matrix, relay-wipe,
-    switch-over, failover, region-loss, power-loss or zombie-writer: "geolog drill ls" describes
-    them.
-    power-loss starts no servers: its nodes run in this process, on real files.
+    switch-over, failover, region-loss, region-loss-regional, power-loss or zombie-writer:
+    "geolog drill ls" describes them. power-loss starts no servers: its nodes run in this
+    process, on real files.
 
     Exits with 10 if anything acknowledged was lost or changed.
     """
@@ -386,6 +409,7 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
             | "relay-kill"
             | "relay-matrix"
             | "region-loss"
+            | "region-loss-regional"
             | "switch-over"
             | "failover"
         ):
@@ -429,6 +453,9 @@ async def _break_proxies(drill: DrillRun, cluster: DrilledCluster) -> Verdict:
         faults = drill.faults or SWITCH_FAULTS
         moves = SwitchOverOptions(times=times, faults=faults, seed=drill.seed)
         return await switch_over(cluster, moves, tell, drill.timeline)
+    if drill.name == "region-loss-regional":
+        whole = RegionalLossOptions(times=times, seed=drill.seed)
+        return await region_loss_regional(cluster, whole, tell, drill.timeline)
     if drill.name == "failover":
         states = drill.faults or FAILOVER_FAULTS
         losses = FailoverOptions(

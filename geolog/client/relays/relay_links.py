@@ -6,7 +6,7 @@ as down, with the reason: what nobody tells is not left out.
 Rules: PROTOCOL T3.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -36,6 +36,9 @@ _ANSWER_S = 3.0
 
 _STANDBY_S = 0.5
 """How much longer than the coordinator the standby may take."""
+
+_HEARD_S = 1.0
+"""How long answers about tails serve for further streams."""
 
 _AGAIN_S = 1.0
 _SILENT_S_MAX = 5.0
@@ -68,6 +71,9 @@ class RelayLinks:
         self._catalog = catalog
         self._messages = messages
         self._find_relays = find_relays
+        self._hearing = trio.Lock()
+        self._heard: dict[tuple[str, ...], tuple[float, list[HeardTailsReport]]] = {}
+        """For regions that were asked: when, and the answers. There are few such groups."""
 
     async def status(self, stream: StreamName | None = None) -> list[RelayedStreamReport]:
         """Each relayed partition on its way to each target, in the order of their names.
@@ -178,8 +184,18 @@ class RelayLinks:
     async def heard_tails(self, regions: Iterable[str]) -> list[HeardTailsReport]:
         """How far homes had come, as far as the relays of these regions have heard.
 
-        Relays that do not answer in time are left out.
+        Relays that do not answer in time are left out. Answers of the last second serve for
+        further streams: a report tells of all.
         """
+        asked = tuple(sorted(regions))
+        async with self._hearing:
+            known = self._heard.get(asked)
+            if known is None or trio.current_time() >= known[0] + _HEARD_S:
+                answers = await self._ask_heard(asked)
+                known = self._heard[asked] = trio.current_time(), answers
+            return known[1]
+
+    async def _ask_heard(self, regions: Sequence[str]) -> list[HeardTailsReport]:
         addresses = [
             address for region in regions for address in await self._find_relays(region)
         ]

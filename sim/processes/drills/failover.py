@@ -96,7 +96,7 @@ async def failover(
         drill = await stack.enter_async_context(
             open_proxied_drill(cluster, _STREAM, timeline, create=create, reopens=True)
         )
-        losses = _Losses(drill, rng, options, logs)
+        losses = HomeLosses(drill, rng, options, logs)
         count = options.times * len(options.faults)
         for number in range(count):
             await losses.stream.wait_whole()
@@ -108,7 +108,7 @@ async def failover(
         await losses.stream.wait_whole()
         await drill.load.wait_answers(trio.current_time())
         drill.load.end()
-        counts, figures = await _judge(losses)
+        counts, figures = await judge_losses(losses)
         regions = [region_figures(drill, region) for region in cluster.regions]
     return Verdict(
         drill="failover",
@@ -123,8 +123,8 @@ async def failover(
 
 
 @attrs.define(eq=False)
-class _Losses:
-    """The losses of one drill."""
+class HomeLosses:
+    """The losses of one stream's home, and what became of its records."""
 
     drill: ProxiedDrill
     rng: random.Random
@@ -144,6 +144,7 @@ class _Losses:
 
     @property
     def cluster(self) -> DrilledCluster:
+        """The cluster that is drilled."""
         return self.drill.cluster
 
     async def run(self, fault: str) -> dict[str, float]:
@@ -168,7 +169,7 @@ class _Losses:
                     f"{home} {fault}: the home is {after.home}, in home epoch"
                     f" {after.home_epoch} after {before.home_epoch}: {reported}"
                 )
-            await self._wait_goes_on(home, moved_s)
+            await self.wait_goes_on(home, moved_s)
             goes_on_s = trio.current_time()
             await trio.sleep(self.rng.uniform(0.0, self.options.away_s_max))
         finally:
@@ -221,29 +222,10 @@ class _Losses:
         """Run the command in a region that is left, and return its report."""
         assert before.home is not None
         region = self.rng.choice(self._others(before.home))
-        cluster = self.cluster
-        gateway = [] if cluster.gateway is None else ["--gateway", cluster.gateway]
-        command = [
-            *(sys.executable, "-P", "-m", "geolog"),
-            *("--zookeeper", cluster.zookeeper, "--cluster", cluster.cluster, *gateway),
-            *("--region", region, "--yes", "-o", "json"),
-            *("relay", "failover", self.drill.stream),
-        ]
-        with trio.move_on_after(_COMMAND_S_MAX):
-            ended = await trio.run_process(
-                command, capture_stdout=True, capture_stderr=True, check=False
-            )
-            try:
-                [reported] = json.loads(ended.stdout)
-            except ValueError:
-                self.problems.append(f"the failover failed: {ended.stderr.decode()[-500:]}")
-                return {}
-            assert isinstance(reported, dict)
-            return reported
-        self.problems.append(f"the failover took more than {_COMMAND_S_MAX:.0f} s")
-        return {}
+        reports = await fail_over(self.cluster, region, [self.drill.stream], self.problems)
+        return reports[0] if reports else {}
 
-    async def _wait_goes_on(self, home: str, since_s: float) -> None:
+    async def wait_goes_on(self, home: str, since_s: float) -> None:
         """Wait until every writer outside of the old home is answered."""
         writers = [one for one in self.drill.load.writers if one.region != home]
         with trio.move_on_after(_GOES_ON_S_MAX):
@@ -254,6 +236,32 @@ class _Losses:
         self.problems.append(
             f"writers outside of {home} did not go on within {_GOES_ON_S_MAX:.0f} s"
         )
+
+
+async def fail_over(
+    cluster: DrilledCluster, region: str, what: list[str], problems: list[str]
+) -> list[dict[str, object]]:
+    """Run `geolog relay failover` in a region, and return the reports of the streams."""
+    gateway = [] if cluster.gateway is None else ["--gateway", cluster.gateway]
+    command = [
+        *(sys.executable, "-P", "-m", "geolog"),
+        *("--zookeeper", cluster.zookeeper, "--cluster", cluster.cluster, *gateway),
+        *("--region", region, "--yes", "-o", "json"),
+        *("relay", "failover", *what),
+    ]
+    with trio.move_on_after(_COMMAND_S_MAX):
+        ended = await trio.run_process(
+            command, capture_stdout=True, capture_stderr=True, check=False
+        )
+        try:
+            reports = json.loads(ended.stdout)
+        except ValueError:
+            problems.append(f"the failover failed: {ended.stderr.decode()[-500:]}")
+            return []
+        assert isinstance(reports, list)
+        return reports
+    problems.append(f"the failover took more than {_COMMAND_S_MAX:.0f} s")
+    return []
 
 
 def _records_at_risk(ranges: object) -> float:
@@ -283,7 +291,9 @@ class _Found:
         self.by_dlsn[record.dlsn] = record.value
 
 
-async def _judge(losses: _Losses) -> tuple[dict[str, int], dict[str, float]]:
+async def judge_losses(
+    losses: HomeLosses,
+) -> tuple[dict[str, int], dict[str, float]]:
     """Compare the stream, and what is kept aside, with the acknowledged records."""
     drill, problems = losses.drill, losses.problems
     log, name, writers = losses.stream.log, drill.stream, drill.load.writers
@@ -333,7 +343,8 @@ async def _judge(losses: _Losses) -> tuple[dict[str, int], dict[str, float]]:
     ]
     if late and losses.options.on_isolation == "stop":
         problems.append(f"{len(late)} records were answered by a home that had been replaced")
-    rtos_s = [one["rto_s"] for one in drill.rounds]
+    rtos_s = [one["rto_s"] for one in drill.rounds] or [0.0]
+    failovers_s = [one["failover_s"] for one in drill.rounds] or [0.0]
     return (
         {
             "acknowledged": len(acknowledged),
@@ -351,7 +362,7 @@ async def _judge(losses: _Losses) -> tuple[dict[str, int], dict[str, float]]:
             "rpo_s_max": _rpo_s(losses, left_behind),
             "rto_s_median": statistics.median(rtos_s),
             "rto_s_max": max(rtos_s),
-            "failover_s_p99": percentile([one["failover_s"] for one in drill.rounds], 0.99),
+            "failover_s_p99": percentile(failovers_s, 0.99),
         },
     )
 
@@ -390,7 +401,7 @@ async def _export(
         problems.append(f"{twice} records are there more than once after the export")
 
 
-def _rpo_s(losses: _Losses, left_behind: Sequence[Acknowledged]) -> float:
+def _rpo_s(losses: HomeLosses, left_behind: Sequence[Acknowledged]) -> float:
     """Age of the oldest record that was left behind, when its home was lost.
 
     Records that a home answered after it was lost, because it was cut off, do not count.

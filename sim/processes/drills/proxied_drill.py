@@ -106,6 +106,7 @@ async def open_proxied_drill(
     *,
     is_named: bool = True,
     reopens: bool = False,
+    writers_count: int = WRITERS_COUNT,
     create: CreateStream = create_global,
 ) -> AsyncIterator[ProxiedDrill]:
     """Create the stream, and keep it under load until `load.end` or the end of the block.
@@ -120,7 +121,7 @@ async def open_proxied_drill(
             cluster,
             stream,
             timeline,
-            writers_count=WRITERS_COUNT,
+            writers_count=writers_count,
             is_named=is_named,
             reopens=reopens,
         )
