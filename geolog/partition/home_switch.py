@@ -154,9 +154,8 @@ class HomeSwitch:
             if patience.cancelled_caught:
                 await self._follow(run, core.on_late(self.config.timeout_s), tell)
         except BaseException:
-            if not core.has_moved:
-                with trio.CancelScope(shield=True, deadline=trio.current_time() + END_S_MAX):
-                    await move.stay()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + END_S_MAX):
+                await self._abandon(run)
             raise
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + END_S_MAX):
@@ -338,3 +337,8 @@ class HomeSwitch:
                 continue
             run.flipped_s = trio.current_time()
             return run.core.on_flipped()
+
+    async def _abandon(self, run: _Run) -> None:
+        """Nobody waits for the move any more: have the stream stay, if it has not moved."""
+        if not run.core.has_moved:
+            await run.move.stay()

@@ -131,11 +131,11 @@ async def give_up_what_has_happened(
 
 async def flip_once(switch: HomeSwitch, run: home_switch._Run, flip: Flip) -> list[Effect]:
     """Take a change of the home whose answer was lost for one that failed."""
-    assert run.marked is not None
+    move = run.move
+    assert move.marked is not None
     moves = switch.takeover.partitions.home_moves
-    owners = {run.mirror(number): owner for number, owner in run.claims.items()}
     try:
-        run.after = await moves.finish(run.marked, flip.forks, owners)
+        move.after = await moves.finish(move.marked, flip.forks, move.claims)
     except MirrorsReclaimedError as error:
         return run.core.on_reclaimed([name.number for name in error.names])
     except GeologError as error:
@@ -143,9 +143,9 @@ async def flip_once(switch: HomeSwitch, run: home_switch._Run, flip: Flip) -> li
     return run.core.on_flipped()
 
 
-async def give_up_the_flip(run: HomeSwitch, over: home_switch._Run) -> None:
+async def give_up_the_flip(_: HomeSwitch, over: home_switch._Run) -> None:
     """Nobody waits for the move any more: have the stream stay, in any case."""
-    await run._stay(over)
+    await over.move.stay()
 
 
 def use_numbers_again(core: SwitchOver, one: switch_over._Partition) -> Fork:
