@@ -208,6 +208,24 @@ class Log:
             on_leave=lambda reader, is_failed: reader.put_down(is_failed=is_failed),
         )
 
+    def open_divergence(self, name: str, divergence: str) -> Opening[Reader, TrioReader]:
+        """Read a divergence, named REGION~EPOCH#PARTITION, from its first record to its last.
+
+        NoSuchStreamError, NotFoundError.
+        """
+        thread = self._residence.thread
+        outlet = Outlet[Waiter](thread, wake=wake_all)
+        opening = partial(self._log.open_divergence, name, divergence)
+
+        def prepare() -> tuple[Residence[TrioReader], Tasks]:
+            return Residence(thread, lambda: outlet.open(opening())), self._residence.tasks
+
+        return Opening(
+            prepare,
+            lambda residence, reader: Reader(residence.call, reader, outlet, has_cursor=False),
+            on_leave=lambda reader, is_failed: reader.put_down(is_failed=is_failed),
+        )
+
     def open_readers(
         self,
         name: str,

@@ -248,9 +248,9 @@ class History:
     happened: set[str] = attrs.field(factory=set, init=False)
     """Names from `SOMETIMES` that happened."""
     is_left_behind: Callable[[int, DLSN], bool] = attrs.field(default=_never, init=False)
-    """Whether a failover left the record at this place of a partition behind, as of now."""
+    """Whether a failover left the record at this place of a partition behind now."""
     forks_of: Callable[[int], tuple[Fork, ...]] = attrs.field(default=_no_forks, init=False)
-    """The forks of a partition, as of now."""
+    """The forks of a partition now."""
     shown_aside: list[Found] = attrs.field(factory=list, init=False)
     """Records that readers were given, and that failovers left behind."""
     rests: dict[str, list[Found]] = attrs.field(factory=dict, init=False)

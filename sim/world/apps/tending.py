@@ -216,7 +216,7 @@ class Tending:
     def _on_failed(self, process: Process, what: str, error: geolog.GeologError) -> None:
         self.calls.failed(process, f"{what} {error!r}")
         is_sealed = isinstance(error, geolog.SealedError) and self.calls.history.is_seal_asked
-        # What it was to cut off may have been left behind meanwhile.
+        # The part to be cut off may have been left behind meanwhile.
         may_be_gone = isinstance(error, geolog.InvalidArgumentError) and (
             self.calls.knobs.failovers_rest_s_max is not None
         )
