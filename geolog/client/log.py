@@ -63,7 +63,7 @@ from geolog.client.reading.stream_reader import (
 )
 from geolog.client.relays.divergence_export import export_into
 from geolog.client.relays.failover_plan import FailoverPlan
-from geolog.client.relays.failovers import Divergence, Failovers
+from geolog.client.relays.failovers import Divergence, Failovers, insist
 from geolog.client.relays.mirror_begins import (
     check_begin_of_more,
     check_begin_of_new,
@@ -122,8 +122,12 @@ from topology.errors import (
     ConflictError,
     InvalidArgumentError,
     NoSuchStreamError,
+    NotEnoughNodesError,
     SealedError,
 )
+
+_METADATA_BACK_S = 10.0
+"""How long a failover waits for metadata to answer: one of its servers may be lost, too."""
 
 _SPANS_AT_ONCE_MAX = 16
 """Partitions whose span is looked for at a time."""
@@ -863,17 +867,30 @@ class Log:
         what it was. NoSuchStreamError, SealedError; InvalidArgumentError if it cannot move
         there, HomeMoveConflictError if another process moves it.
         """
-        record = await self._catalog.read_latest(StreamName.parse(name))
-        if record.moving_to:
-            record = await self._partitions.home_moves.give_up_abandoned(record)
+        stream = StreamName.parse(name)
+
+        async def settled() -> StreamRecord:
+            record = await self._catalog.read_latest(stream)
+            if not record.moving_to:
+                return record
+            return await self._partitions.home_moves.give_up_abandoned(record)
+
+        record = await insist(settled, patience_s=_METADATA_BACK_S)
         config = FailoverConfig(timeout_s=timeout_s)
         return await self._failovers.move(record, to, config, progress or (lambda _step: None))
 
     @_public
     async def plan_failover(self, name: str, *, to: str | None = None) -> FailoverPlan:
-        """What `failover` would do, and what would be at risk. NoSuchStreamError."""
-        record = await self._catalog.read_latest(StreamName.parse(name))
-        return await self._failovers.plan(record, to)
+        """What `failover` would do, and what would be at risk. NoSuchStreamError.
+
+        Asks metadata again for a while if it does not answer: its server may be lost, too.
+        """
+        stream = StreamName.parse(name)
+
+        async def plan() -> FailoverPlan:
+            return await self._failovers.plan(await self._catalog.read_latest(stream), to)
+
+        return await insist(plan, patience_s=_METADATA_BACK_S)
 
     @_public
     async def list_failovers(self, name: str) -> list[FailoverRecord]:
@@ -950,7 +967,18 @@ class Log:
             links=self.links,
             end_of=partial(self._tail.end_of, may_be_emptied=True),
             partition=self._config.partition,
+            check_room=self._check_room,
         )
+
+    async def _check_room(self, record: StreamRecord, region: str) -> None:
+        """NotEnoughNodesError if a region cannot hold a ledger of the stream now."""
+        live = await self._replicas.pool.live_nodes()
+        count = sum(one.location.region == region and one.is_writable for one in live)
+        if count < record.quorum.ensemble_size:
+            raise NotEnoughNodesError(
+                f"{count} storage nodes in {region} can be written, and a ledger of"
+                f" {record.name} needs {record.quorum.ensemble_size}: start nodes there first"
+            )
 
     def _home_switch(self, config: SwitchConfig) -> HomeSwitch:
         return HomeSwitch(

@@ -20,7 +20,12 @@ from geolog.client.relays.failover_plan import FailoverPlan
 from geolog.partition.home_failover import FailoverReport
 from geolog.protocol.failover_record import FailoverRecord
 from geolog.settings.quantities import parse_seconds, short_seconds
-from topology.errors import GeologError, NotFoundError, UnavailableError
+from topology.errors import (
+    GeologError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnavailableError,
+)
 
 _PARALLEL_MAX = 64
 
@@ -129,7 +134,8 @@ async def _failover(wish: _Wish) -> None:
             return
         ready = [one for one in plans if one.why_not is None]
         if len(names) == 1 and not ready:
-            raise UnavailableError(f"{plans[0].why_not}. Nothing was changed")
+            kind = InvalidArgumentError if plans[0].is_wrong else UnavailableError
+            raise kind(f"{plans[0].why_not}. Nothing was changed")
         _tell_plans(plans, now_us)
         _confirm(ready)  # Nothing else runs meanwhile; the session lives in other threads.
         await _move_all(log, ready, len(names), wish)

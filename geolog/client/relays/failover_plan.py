@@ -64,6 +64,8 @@ class FailoverPlan:
     """For each partition what would be at risk."""
     why_not: str | None
     """Why the stream cannot be failed over now; None if nothing is known."""
+    is_wrong: bool = False
+    """Whether it cannot be failed over there at any time."""
 
     @property
     def at_risk_records(self) -> int | None:
@@ -138,6 +140,7 @@ def failover_plan(
             for number in range(record.partitions)
         ),
         why_not=why_not,
+        is_wrong=why_never is not None,
     )
 
 

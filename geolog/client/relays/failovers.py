@@ -3,9 +3,10 @@
 Rules: PROTOCOL H19, H20 and H22.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeVar
 
 import attrs
 import trio
@@ -36,6 +37,7 @@ from geolog.protocol.stream_state import (
 from topology.errors import (
     GeologError,
     InvalidArgumentError,
+    NotEnoughNodesError,
     NotFoundError,
     SealedError,
     UnavailableError,
@@ -45,6 +47,9 @@ _END_S = 3.0
 """How long the end of a log is looked for before it counts as out of reach."""
 
 _AT_ONCE_MAX = 32
+_AGAIN_S = 0.2
+
+T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
@@ -84,6 +89,8 @@ class Failovers:
     links: RelayLinks
     end_of: EndOf
     partition: PartitionConfig
+    check_room: Callable[[StreamRecord, str], Awaitable[None]]
+    """Raises NotEnoughNodesError if a region cannot hold a ledger of the stream now."""
 
     async def plan(self, record: StreamRecord, to: str | None) -> FailoverPlan:
         """What failing the stream over would do, as far as that can be told."""
@@ -107,7 +114,12 @@ class Failovers:
             ),
             partial(self.links.heard_tails, record.relay_to),
         )
-        found = [one for one in ends if one is not None]
+        roomy = {one for one in record.relay_to if await self._has_room(record, one)}
+        found = [
+            one
+            for one in ends
+            if one is not None and (one.region in roomy or one.region == record.home)
+        ]
         known = dict(
             await all_of(
                 [
@@ -119,6 +131,13 @@ class Failovers:
         )
         tails = heard_of(reports, record)
         return failover_plan(record, to, found, tails, known, why_never=why_never)
+
+    async def _has_room(self, record: StreamRecord, region: str) -> bool:
+        try:
+            await self.check_room(record, region)
+        except NotEnoughNodesError:
+            return False
+        return True
 
     async def _found_end(
         self, record: StreamRecord, region: str, number: int
@@ -179,6 +198,7 @@ class Failovers:
             if plan.why_not is not None:
                 raise UnavailableError(f"{plan.why_not}. Nothing was changed")
             to = plan.to
+        await self.check_room(record, to)
         reports = await self.links.heard_tails(record.relay_to)
         failover = HomeFailover(
             who=self.who,
@@ -253,6 +273,18 @@ class Failovers:
     async def discard(self, record: StreamRecord, name: str) -> None:
         """Delete a kept rest with its records, for good. NotFoundError."""
         await self.upkeep.discard_rest(await self.named_rest(record, name))
+
+
+async def insist(ask: Callable[[], Awaitable[T]], *, patience_s: float) -> T:
+    """Ask again after errors that may pass, for this long; then raise the last of them."""
+    until_s = trio.current_time() + patience_s
+    while True:
+        try:
+            return await ask()
+        except GeologError as error:
+            if not error.retriable or trio.current_time() >= until_s:
+                raise
+        await trio.sleep(_AGAIN_S)
 
 
 def _check(record: StreamRecord, to: str | None) -> None:

@@ -231,7 +231,8 @@ async def test_a_failover_to_a_region_that_is_down_changes_nothing(
         await relay(site.west)
         await site.cluster.kill_region(HOME)
         await site.cluster.kill_region(TARGET)
-        with pytest.raises(geolog.UnavailableError, match="in eu-west is out of reach"):
+        await trio.sleep(10)  # The nodes' sessions end.
+        with pytest.raises(geolog.NotEnoughNodesError, match="0 storage nodes in eu-west"):
             await site.mars.failover(STREAM, to=TARGET)
         record = await record_of(site.mars)
         home = await site.mars.access.partitions.homes.read_latest(record.name, record.life)
@@ -441,3 +442,59 @@ async def test_an_export_brings_each_record_left_behind_into_a_stream_once(
     assert {one.headers["diverged-writer"] for one in exported} == {b"w"}
     assert any("2 divergences" in one for one in health.reasons)
     assert not any("divergence" in one for one in after.reasons)
+
+
+async def test_a_failover_that_cannot_be_is_refused_and_says_what_would_help(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(3))
+        await site.east.create_stream("shop/alone", mode="regional", home=HOME)
+        with pytest.raises(geolog.InvalidArgumentError, match="its targets are eu-west, mars"):
+            await site.west.failover(STREAM, to="moon")
+        with pytest.raises(geolog.InvalidArgumentError, match="at home in us-east already"):
+            await site.west.failover(STREAM, to=HOME)
+        with pytest.raises(geolog.InvalidArgumentError, match="relayed nowhere"):
+            await site.west.failover("shop/alone")
+        plan = await site.west.plan_failover(STREAM, to="moon")
+        alive = await site.west.plan_failover(STREAM)
+        await site.cluster.kill_region(HOME)
+        await site.cluster.kill_region(TARGET)
+        await site.cluster.kill_region(MARS)
+        await trio.sleep(10)  # The nodes' sessions end.
+        with pytest.raises(geolog.UnavailableError, match="within reach"):
+            await site.west.failover(STREAM)
+        record = await record_of(site.west)
+
+    assert (plan.is_wrong, plan.to) == (True, "moon")
+    assert alive.home_answers
+    assert (record.home, record.moving_to) == (HOME, "")
+
+
+async def test_of_two_operators_at_once_one_fails_the_stream_over(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(5))
+        await relay(site.west)
+        await relay(site.mars)
+        await site.cluster.kill_region(HOME)
+        outcomes: list[str] = []
+
+        async def fail_over(log: geolog.Log, to: str) -> None:
+            try:
+                report = await log.failover(STREAM, to=to)
+                outcomes.append(report.home)
+            except geolog.GeologError as error:
+                outcomes.append(type(error).__name__)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_over, site.west, TARGET)
+            nursery.start_soon(fail_over, site.mars, MARS)
+        record = await record_of(site.west)
+        found = await values(site.mars)
+
+    assert record.home_epoch == 2
+    assert record.home in outcomes
+    assert "HomeMoveConflictError" in outcomes
+    assert found == numbered(*range(5))
