@@ -6,18 +6,18 @@ import attrs
 import trio
 
 from geolog.catalog import partition_trims
-from geolog.catalog.home_moves import HomeMoves, MarkedMove, MirrorsReclaimedError
+from geolog.catalog.home_moves import HomeMoves, MirrorsReclaimedError
 from geolog.catalog.stream_homes import StreamHomes, VersionedHome
 from geolog.client.log import Log
 from geolog.client.reading.scan import PartitionScan
 from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.metadata.seam import Check, Operation
-from geolog.partition import home_switch, state_recovery, stream_upkeep, takeover
+from geolog.partition import home_switch, state_recovery, takeover
+from geolog.partition.home_move import HomeMove
 from geolog.partition.home_switch import HomeSwitch
 from geolog.partition.owner import OwnedPartitions
-from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.protocol import switch_over
-from geolog.protocol.home_record import Fork, HomeRecord, HomeState
+from geolog.protocol.home_record import Fork, HomeRecord
 from geolog.protocol.ids import Position
 from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
@@ -28,14 +28,13 @@ from sim.world.chance import Draws
 from sim.world.draws.move_draws import AMBUSH_MOVE, with_moves
 from sim.world.draws.relay_draws import COORDINATORS_GONE
 from sim.world.options import Options
-from topology.errors import GeologError, UnavailableError
+from topology.errors import GeologError
 
 # A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
 
 _fork = SwitchOver._fork
 _scan = Log._scan
-_store = HomeMoves._store
 _recovered_state = state_recovery.recovered_state
 
 
@@ -86,17 +85,6 @@ def with_rows_truncated(options: Options, draws: Draws) -> Options:
     )
 
 
-def with_sealed_moves(options: Options, draws: Draws) -> Options:
-    """The same, but metadata is far away, and the stream is soon sealed."""
-    drawn = with_many_moves(options, draws)
-    return attrs.evolve(
-        drawn,
-        stream=attrs.evolve(drawn.stream, seal_after_s_max=6.0),
-        knobs=attrs.evolve(drawn.knobs, move_s_max=8.0, moves_dropped_share=0.0),
-        links=attrs.evolve(drawn.links, latency_s_across=0.1),
-    )
-
-
 def with_numbered_moves(options: Options, draws: Draws) -> Options:
     """The same, and writers number their records, and repeat many of them."""
     drawn = with_many_moves(options, draws)
@@ -131,9 +119,8 @@ async def give_up_what_has_happened(
 
 async def flip_once(switch: HomeSwitch, run: home_switch._Run, flip: Flip) -> list[Effect]:
     """Take a change of the home whose answer was lost for one that failed."""
-    move = run.move
+    move, moves = run.move, switch.takeover.partitions.home_moves
     assert move.marked is not None
-    moves = switch.takeover.partitions.home_moves
     try:
         move.after = await moves.finish(move.marked, flip.forks, move.claims)
     except MirrorsReclaimedError as error:
@@ -141,11 +128,6 @@ async def flip_once(switch: HomeSwitch, run: home_switch._Run, flip: Flip) -> li
     except GeologError as error:
         return run.core.on_failed(error)
     return run.core.on_flipped()
-
-
-async def give_up_the_flip(_: HomeSwitch, over: home_switch._Run) -> None:
-    """Nobody waits for the move any more: have the stream stay, in any case."""
-    await over.move.stay()
 
 
 def use_numbers_again(core: SwitchOver, one: switch_over._Partition) -> Fork:
@@ -162,7 +144,7 @@ async def forget_writers_of_other_homes(
 
 
 async def wait_for_no_mirror(
-    _switch: HomeSwitch, _mirror: PartitionName, _last: Watermark | None
+    _switch: HomeSwitch, _move: HomeMove, _mirror: PartitionName, _last: Watermark | None
 ) -> None:
     """Take any mirror for one that has everything."""
 
@@ -172,7 +154,7 @@ def are_always_equal(_home: Watermark | None, _mirror: Watermark | None) -> bool
     return True
 
 
-async def take_it_for_closed(_switch: HomeSwitch, _name: PartitionName) -> bool:
+async def take_it_for_closed(_move: HomeMove, _name: PartitionName) -> bool:
     """Take the last segment at home for a completed one."""
     return True
 
@@ -206,33 +188,13 @@ async def judge_by_what_is_known(
 
 
 async def leave_trims_behind(
-    _moves: HomeMoves, _stream: StreamRecord, _logs: Iterable[PartitionName]
+    _moves: HomeMoves,
+    _stream: StreamRecord,
+    _logs: Iterable[PartitionName],
+    _forks: Sequence[Fork],
 ) -> list[Operation]:
     """Have the new home begin where its mirror does."""
     return []
-
-
-async def seal_any_home(upkeep: StreamUpkeep, name: PartitionName, _home_epoch: int) -> None:
-    """Seal a log that may not be that at home any more."""
-    await upkeep.takeover.end_open_segment(name, await upkeep.partitions.owners.seal(name))
-
-
-async def look_once(moves: HomeMoves, stream: StreamRecord) -> StreamRecord:
-    """Take what was read before the move ended for the settings after it."""
-    found, version = await moves._same_stream(stream)
-    home = await moves._home(found)
-    if home.record.state is HomeState.SETTLED:
-        return found
-    if await moves.is_mover_alive(home.record):
-        raise UnavailableError(f"the home of {found.name} is moving")
-    stays = attrs.evolve(found, moving_to="")
-    await moves._store(home, home.record.stayed(), found, version, stays)
-    return await look_once(moves, stream)
-
-
-def seal_if_as_many(known: StreamRecord, found: StreamRecord) -> StreamRecord:
-    """Seal the stream, wherever its home is by now."""
-    return attrs.evolve(found, is_sealed=found.partitions == known.partitions)
 
 
 def keep_the_records_home(position: Position, _known: Position | None) -> Position:
@@ -257,21 +219,6 @@ def scan_as_if_never_moved(
     return scan
 
 
-async def store_over_anything(
-    moves: HomeMoves,
-    home: VersionedHome,
-    home_after: HomeRecord,
-    stream: StreamRecord,
-    version: int,
-    stream_after: StreamRecord,
-    others: Sequence[Operation] = (),
-) -> MarkedMove | None:
-    """Store both records in whatever version they are by now."""
-    _, version = await moves._same_stream(stream)
-    now = attrs.evolve(home, version=(await moves._home(stream)).version)
-    return await _store(moves, now, home_after, stream, version, stream_after, others)
-
-
 MOVE_BUGS: dict[str, PlantedBug] = {
     "gives-up-after-the-flip": PlantedBug(
         129,
@@ -280,7 +227,6 @@ MOVE_BUGS: dict[str, PlantedBug] = {
         [
             (HomeSwitch, "_flip", flip_once),
             (HomeMoves, "give_up", give_up_what_has_happened),
-            (HomeSwitch, "_abandon", give_up_the_flip),
         ],
         drawn_for=with_movers_struck,
     ),
@@ -308,7 +254,7 @@ MOVE_BUGS: dict[str, PlantedBug] = {
     "home-not-closed": PlantedBug(
         133,
         "the home moves before the last ledger of the old home is closed and completed",
-        [(HomeSwitch, "_is_closed", take_it_for_closed)],
+        [(HomeMove, "_is_closed", take_it_for_closed)],
         drawn_for=with_many_moves,
     ),
     "old-home-writes-on": PlantedBug(
@@ -339,16 +285,6 @@ MOVE_BUGS: dict[str, PlantedBug] = {
         [(HomeMoves, "_trimmed_alike", leave_trims_behind)],
         drawn_for=with_truncated_moves,
     ),
-    "sealed-as-it-moves": PlantedBug(
-        138,
-        "a seal goes by settings from before a move, and does not check which log is at home",
-        [
-            (HomeMoves, "give_up_abandoned", look_once),
-            (StreamUpkeep, "_seal", seal_any_home),
-            (stream_upkeep, "_sealed_if_same", seal_if_as_many),
-        ],
-        drawn_for=with_sealed_moves,
-    ),
     "position-of-the-record": PlantedBug(
         139,
         "a cursor's position is of the home of the last record, and so may count as lower",
@@ -366,12 +302,6 @@ MOVE_BUGS: dict[str, PlantedBug] = {
         "the log of the first home is read as if it had never been a mirror",
         [(Log, "_scan", scan_as_if_never_moved)],
         drawn_for=with_many_moves,
-    ),
-    "flip-compares-nothing": PlantedBug(
-        142,
-        "a move writes its records over whatever they have become since it looked",
-        [(HomeMoves, "_store", store_over_anything)],
-        drawn_for=with_movers_struck,
     ),
 }
 """These bugs, by name."""
