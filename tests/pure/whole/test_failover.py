@@ -18,6 +18,7 @@ from geolog.partition.mirror_entry import MirrorEntry
 from geolog.partition.mirror_writer import MirrorWriter
 from geolog.protocol.home_record import HomeState
 from sim.in_process import InProcessCluster, open_in_process_cluster
+from tests.pure.relay.test_relay_groups import open_groups
 from tests.pure.whole.mirroring import (
     HOME,
     STREAM,
@@ -498,3 +499,29 @@ async def test_of_two_operators_at_once_one_fails_the_stream_over(
     assert record.home in outcomes
     assert "HomeMoveConflictError" in outcomes
     assert found == numbered(*range(5))
+
+
+async def test_the_plan_tells_how_far_the_home_had_come_when_its_target_heard_of_it_last(
+    autojump_clock: MockClock,
+) -> None:
+    """The relay of the home is gone, and its target has half of what it heard of."""
+    async with (
+        open_in_process_cluster({HOME: 3, TARGET: 3}) as cluster,
+        cluster.open_client(HOME) as east,
+        cluster.open_client(TARGET) as west,
+    ):
+        await east.create_stream(STREAM, mode="regional", home=HOME, relay_to=[TARGET])
+        async with open_groups(cluster):
+            await append(east, range(10))
+            with trio.fail_after(60):
+                while True:
+                    plan = await west.plan_failover(STREAM)
+                    (told,) = plan.ranges
+                    if told.to_sequence == 10 and told.heard_us is not None:
+                        break
+                    await trio.sleep(0.5)
+            heard_s = (west.access.now_us() - told.heard_us) / 1e6
+
+    assert plan.home_answers
+    assert plan.at_risk_records == 0
+    assert 0 <= heard_s < 10
