@@ -99,10 +99,7 @@ async def too_slow(invocation: Invocation) -> UnavailableError:
     servers = [Address.parse(host) for host in hosts.split(",")]
     transport = transport_through(gateway_of(config.gateway, config.region))
     reach = await reach_of(servers, transport)
-    regions = config.server_regions
-    if regions is not None and len(regions) != len(servers):
-        regions = None
-    why = reach.why_away(whereabouts_of(config.region, servers, regions))
+    why = reach.why_away(whereabouts_of(config.region, servers, config.server_regions))
     if why is not None and not reach.idle:
         return UnavailableError(
             f"{waited}: {why}. Is ZooKeeper running there? `geolog config show --origin` shows"

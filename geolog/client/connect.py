@@ -317,12 +317,11 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
         ) as proxied:
             yield proxied
         return
-    regions = _checked_regions(terms.zookeeper_regions, len(terms.servers))
     async with open_zookeeper(
         terms.zookeeper,
         session_timeout_s=terms.session_timeout_s,
         gateway=terms.gateway,
-        whereabouts=whereabouts_of(terms.region, terms.servers, regions),
+        whereabouts=whereabouts_of(terms.region, terms.servers, terms.zookeeper_regions),
     ) as metadata:
         await check_cluster(metadata, terms.cluster, where=terms.zookeeper)
         async with open_log(
@@ -335,7 +334,7 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
             now_us=_now_us,
             config=terms.config,
             ask_reach=partial(reach_of, terms.servers, transport),
-            metadata_regions=regions,
+            metadata_regions=_checked_regions(terms.zookeeper_regions, len(terms.servers)),
             boottime_s=boottime_s,
             via=terms.via,
             proxies=terms.proxies,

@@ -91,8 +91,11 @@ class Reach:
 def whereabouts_of(
     here: str | None, servers: Sequence[Address], regions: Sequence[str] | None
 ) -> Whereabouts | None:
-    """Whereabouts, with the region of each server in their order; None if not known."""
-    if here is None or regions is None:
+    """Whereabouts, with the region of each server in their order; None if not known.
+
+    Nor are they if the numbers differ: then the regions are those of other servers.
+    """
+    if here is None or regions is None or len(regions) != len(servers):
         return None
     return Whereabouts(here, dict(zip(servers, regions, strict=True)))
 
