@@ -43,8 +43,10 @@ from topology.errors import (
     UnavailableError,
 )
 
-_END_S = 3.0
-"""How long the end of a log is looked for before it counts as out of reach."""
+_HOME_END_S = 4.0
+_MIRROR_END_S = 10.0
+"""How long the end of a log is looked for before it counts as out of reach. Over slow links a
+mirror that is written may take some seconds; the home is lost, most often."""
 
 _AT_ONCE_MAX = 32
 _AGAIN_S = 0.2
@@ -145,7 +147,8 @@ class Failovers:
         """Where a log ends within its lineage; None if it cannot be read in time."""
         name = record.log_in(region, number)
         partitions = self.upkeep.partitions
-        with trio.move_on_after(_END_S), suppress(GeologError):
+        patience_s = _HOME_END_S if region == record.home else _MIRROR_END_S
+        with trio.move_on_after(patience_s), suppress(GeologError):
             end = await self.end_of(name)
             last = await partitions.segments.last(name)
             trim = await partitions.trims.read(name)
