@@ -253,10 +253,16 @@ class PartitionTrims:
                     others.append(Put(self._paths.segment(other, row), kept, one.version))
             dropped = Delete(self._paths.segment(name, row), found[0].version)
             ends = others or [self._ledgers.delete(segment.ledger)]
-            with suppress(BadVersionError, NoNodeError):  # Then another list has changed.
+            try:
                 await self._metadata.multi([dropped, *ends])
-                if not others:
-                    await self._ledgers.drop_empty_buckets([segment.ledger])
+            except BadVersionError:
+                continue  # Another list has changed.
+            except NoNodeError:  # The row or its ledger is gone already.
+                with suppress(BadVersionError, NoNodeError):
+                    await self._metadata.multi([dropped])
+                continue
+            if not others:
+                await self._ledgers.drop_empty_buckets([segment.ledger])
 
     def _drops(self, name: PartitionName, segment: SegmentRecord) -> list[Operation]:
         return [

@@ -85,6 +85,21 @@ class StreamHomes:
         home = await self._known_home(name)
         return [] if home is None else [self._check(name, home)]
 
+    async def checks_to_renew(self, name: PartitionName, home_epoch: int) -> list[Check]:
+        """The check for renewing the lease of an owner at home.
+
+        FencedError if the home has moved, or is being failed over: a planned move waits until
+        the owner has answered what it took.
+        """
+
+        def check_not_lost(home: HomeRecord) -> None:
+            home.check_home_in(home_epoch, name)
+            if home.is_failover:
+                home.check_settled_in(home_epoch, name)
+
+        home = await self._judged(name, check_not_lost)
+        return [] if home is None else [self._check(name, home)]
+
     async def checks_of_mirror(self, name: PartitionName, region: str | None) -> list[Check]:
         """The check for the step that opens a row of a mirror in that region.
 

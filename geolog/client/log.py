@@ -918,9 +918,10 @@ class Log:
         """
         record = await self._catalog.read_latest(StreamName.parse(name))
         rest = await self._failovers.named_rest(record, divergence)
+        begin = await self._failovers.begin_of(record, rest)
         async with open_stream_reader(
             [self._scan(record, rest)],
-            start=EARLIEST,
+            start=AtSequence(begin),
             stop=None,
             is_following=False,
             config=self._config.reader,
@@ -943,9 +944,13 @@ class Log:
         it if it fails: records that are there are not appended again. progress: called with the
         records appended so far. NoSuchStreamError, NotFoundError; errors as of appending.
         """
+        record = await self._catalog.read_latest(StreamName.parse(name))
+        rest = await self._failovers.named_rest(record, divergence)
+        forks = await self._failovers.forks_of(rest)
         async with self.open_divergence(name, divergence) as reader:
             return await export_into(
                 reader,
+                forks,
                 lambda writer_id: self.open_writer(into, writer_id=writer_id),
                 progress or (lambda _count: None),
             )

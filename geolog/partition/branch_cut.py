@@ -80,15 +80,17 @@ async def _dead_branch(name: PartitionName, takeover: Takeover, fork: Fork) -> D
             if through is not None:
                 break
     whole.reverse()
-    ends = [one.record.last_sequence for one in whole]
-    cut = None
-    if through is not None:
-        ends.append(through.record.last_sequence)
-        cut = await _cut(through.record, takeover, fork)
-    end = max((one for one in ends if one is not None), default=fork.sequence - 1)
-    records_count = max(0, end + 1 - fork.sequence)
+    records_count = sum(
+        one.record.last_sequence + 1 - one.record.first_sequence
+        for one in whole
+        if one.record.last_sequence is not None
+    )
+    cut = None if through is None else await _cut(through.record, takeover, fork)
     if cut is None or through is None:
         return DeadBranch(tuple(whole), records_count=records_count)
+    assert through.record.last_sequence is not None
+    assert cut.last_sequence is not None
+    records_count += through.record.last_sequence - cut.last_sequence
     return DeadBranch(tuple(whole), through, cut, records_count)
 
 

@@ -7,6 +7,7 @@ Rules: PROTOCOL H19 and H20.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -53,8 +54,12 @@ from topology.errors import GeologError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
-_AT_ONCE_MAX = 32
+_AT_ONCE_MAX = 256
 """Logs that are ended, taken over or fetched at the same time."""
+
+_GONE_AFTER = 8
+"""A region where so many logs did not answer is not waited for long any more."""
+_GONE_S = 0.5
 
 
 @attrs.frozen(kw_only=True)
@@ -119,7 +124,8 @@ class _Run:
     taken: dict[int, tuple[TakenOver, Watermark | None]] = attrs.field(factory=dict)
     """The new home's mirrors, as they were taken over last, with their last entries."""
     fetched: list[tuple[int, str]] = attrs.field(factory=list)
-    out_of_reach: set[str] = attrs.field(factory=set)
+    out_of_reach: Counter[str] = attrs.field(factory=Counter)
+    """Logs of each region that did not answer in time."""
     ranges: tuple[RangeAtRisk, ...] = ()
     marked_s: float = 0.0
     flipping_s: float = 0.0
@@ -247,7 +253,7 @@ class HomeFailover:
         name = move.stream.partition(number)
         run.known[number] = await last_known_sequence(self.takeover.partitions.segments, name)
         failed: GeologError = UnavailableError(f"{home} did not answer")
-        with trio.move_on_after(self.config.home_patience_s):
+        with trio.move_on_after(self._patience_s(run, home, self.config.home_patience_s)):
             try:
                 last = await move.end_home(number, patience_s=self.config.owner_patience_s)
                 trim = await self.takeover.partitions.trims.read(name)
@@ -255,17 +261,22 @@ class HomeFailover:
                 return [*effects, *core.on_ended(number, home, ended)]
             except GeologError as error:
                 failed = error
-        run.out_of_reach.add(home)
+        run.out_of_reach[home] += 1
         return [*effects, *core.on_out_of_reach(number, home, failed)]
+
+    def _patience_s(self, run: _Run, region: str, patience_s: float) -> float:
+        """How long to wait for a log in a region: not long once several did not answer."""
+        is_gone = run.out_of_reach[region] >= _GONE_AFTER and region != run.move.to
+        return min(patience_s, _GONE_S) if is_gone else patience_s
 
     async def _take(self, run: _Run, number: int, region: str) -> list[Effect]:
         failed: GeologError = UnavailableError(f"{region} did not answer")
-        with trio.move_on_after(self.config.mirror_patience_s):
+        with trio.move_on_after(self._patience_s(run, region, self.config.mirror_patience_s)):
             try:
                 return run.core.on_ended(number, region, await self._taken(run, number, region))
             except GeologError as error:
                 failed = error
-        run.out_of_reach.add(region)
+        run.out_of_reach[region] += 1
         return run.core.on_out_of_reach(number, region, failed)
 
     async def _taken(self, run: _Run, number: int, region: str) -> EndedLog:
@@ -312,7 +323,7 @@ class HomeFailover:
         ended = await self._taken(run, number, move.to)
         if failed is None:
             return run.core.on_fetched(number, ended)
-        run.out_of_reach.add(fetch.region)
+        run.out_of_reach[fetch.region] += 1
         return run.core.on_not_fetched(number, fetch.region, ended, failed)
 
     async def _flip(self, run: _Run, flip: MakeHome) -> list[Effect]:

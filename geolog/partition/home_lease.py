@@ -81,8 +81,8 @@ class HomeLease:
     def refusal(self) -> UnavailableError:
         """The error for an append outside of the lease."""
         return UnavailableError(
-            f"{self._name.stream} takes no appends here: its home is cut off from metadata, and"
-            " it was told to stop then (on_isolation=stop). Try again"
+            f"{self._name.stream} takes no appends: its home is cut off from metadata"
+            " (on_isolation=stop). Retry later"
         )
 
     async def begin(self) -> None:
@@ -121,10 +121,10 @@ class HomeLease:
         )
 
     async def _renew(self) -> None:
-        """Ask metadata once. FencedError if the home has moved, or moves."""
+        """Ask metadata once. FencedError if the home has moved, or is failed over."""
         terms = self._terms
         metadata, presence = terms.metadata, terms.owners.presence
-        checks = await terms.homes.checks_to_open(self._name, self._home_epoch)
+        checks = await terms.homes.checks_to_renew(self._name, self._home_epoch)
         stored = await metadata.find(presence)
         session = metadata.session_id
         if stored is None or stored.session_id != session:

@@ -19,7 +19,13 @@ from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
 from geolog.protocol.watermark import Watermark
-from topology.errors import FencedError, GeologError, OutcomeUnknownError, SealedError
+from topology.errors import (
+    FencedError,
+    GeologError,
+    OutcomeUnknownError,
+    SealedError,
+    UnavailableError,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +62,10 @@ class HomeMove:
         return self.stream.log_in(self.to if region is None else region, number)
 
     async def mark(self, *, is_failover: bool = False) -> None:
-        """Mark the stream as moving. Errors as of `HomeMoves.begin`."""
+        """Mark the stream as moving. Errors as of `HomeMoves.begin`.
+
+        UnavailableError if its settings are not those that were read before.
+        """
         self.marked = await self.takeover.partitions.home_moves.begin(
             self.stream,
             self.to,
@@ -64,6 +73,12 @@ class HomeMove:
             move_id=self.move_id,
             is_failover=is_failover,
         )
+        found, known = self.marked.stream, self.stream
+        if attrs.evolve(found, moving_to=known.moving_to) != known:
+            raise UnavailableError(
+                f"the settings of {known.name} were changed just before its home was to move:"
+                " nothing was moved. Try again"
+            )
 
     async def end_home(self, number: int, *, patience_s: float) -> Watermark | None:
         """Wait until the log at home is final, and return its last entry.

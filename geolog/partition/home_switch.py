@@ -192,7 +192,18 @@ class HomeSwitch:
         found = await all_of(
             [partial(trims.read_latest, one) for one in names], at_once_max=_AT_ONCE_MAX
         )
-        for name, trim in zip(names, found, strict=True):
+        # A mirror follows its home's trim, so the home's is read behind it.
+        homes = [stream.partition(one.number) for one in names]
+        at_home = await all_of(
+            [partial(trims.read_latest, one) for one in homes], at_once_max=_AT_ONCE_MAX
+        )
+        for name, trim, begins in zip(names, found, at_home, strict=True):
+            if trim.first_sequence > begins.first_sequence:
+                raise ConflictError(
+                    f"the mirror of {stream.name}#{name.number} in {to} begins at sequence"
+                    f" {trim.first_sequence}, and its home has records from"
+                    f" {begins.first_sequence} on: a home there would lack them for good"
+                )
             if trim.gap is not None:
                 raise ConflictError(
                     f"the mirror of {stream.name}#{name.number} in {to} lacks records"

@@ -74,7 +74,9 @@ from geolog.protocol.owner_answers import (
     OwnerAnswer,
     OwnerEnded,
     Repeated,
+    Unknown,
     answer_of_error,
+    lease_over,
 )
 from geolog.protocol.roll import RollPolicy
 from geolog.protocol.sequencer import Sequencer
@@ -329,12 +331,16 @@ class PartitionWriter:
         log, once nothing of it is on its way, and nothing of it is appended.
         """
         stamp = terms.writer
+        is_cut_off = self._lease is not None and self._lease.left_s() <= 0
         try:
+            if stamp is not None and is_cut_off:
+                if self._admission.is_repeat(stamp, self._sent_state):
+                    return answered(Unknown(lease_over(self.name)))
             if stamp is not None and self._admission.is_repeat(stamp, self._sent_state):
                 return self._repeat(sealed, stamp, listener)
             if self._refusal is not None:
                 return answered(self._answer_to_unsent(is_numbered=stamp is not None))
-            if self._lease is not None and self._lease.left_s() <= 0:
+            if self._lease is not None and is_cut_off:
                 return answered(AppendRefused(self._lease.refusal()))
             if self._guard is not None:
                 self._guard.check(sealed.length_bytes, stamp)
@@ -375,7 +381,17 @@ class PartitionWriter:
 
     def _compared(self, sealed: SealedBatch, stamp: WriterStamp) -> Repeated:
         writer = self.acknowledged.writer(stamp.writer_id)
-        return Repeated(RepeatedBatch(self.name, sealed, stamp, writer, self._read_back))
+        lease = self._lease
+        return Repeated(
+            RepeatedBatch(
+                self.name,
+                sealed,
+                stamp,
+                writer,
+                self._read_back,
+                may_tell=lambda: lease is None or lease.left_s() > 0,
+            )
+        )
 
     def _answer_repeats(self, listeners: list[AnswerListener]) -> None:
         while self._repeats and self._repeats[0].first_try.done.is_set():

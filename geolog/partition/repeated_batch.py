@@ -6,7 +6,7 @@ Rules: PROTOCOL S5 and S19.
 from collections.abc import Awaitable, Callable
 
 from geolog.protocol.ids import DLSN, Sequence
-from geolog.protocol.owner_answers import FirstPlace, RepeatedRecords
+from geolog.protocol.owner_answers import FirstPlace, RepeatedRecords, lease_over
 from geolog.protocol.partition_state import BATCHES_REMEMBERED, WriterState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName
 from geolog.wire.batch import Batch, SealedBatch, open_batch
@@ -60,8 +60,14 @@ class RepeatedBatch(RepeatedRecords):
         stamp: WriterStamp,
         writer: WriterState,
         read_back: ReadBack,
+        *,
+        may_tell: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`writer`: the writer's state after all acknowledged entries."""
+        """`writer`: the writer's state after all acknowledged entries.
+
+        may_tell: whether the owner may still answer, asked when an answer is ready.
+        """
+        self._may_tell = may_tell
         self._name = name
         self._sealed = sealed
         self._seqs = list(stamp.seqs)
@@ -74,12 +80,18 @@ class RepeatedBatch(RepeatedRecords):
         return f"RepeatedBatch({self._name}, {len(self._seqs)} records)"
 
     async def answer(self, row: int) -> FirstPlace:
-        """Where the record in this row was appended first. Errors as of `RepeatedRecords`."""
+        """Where the record in this row was appended first. Errors as of `RepeatedRecords`.
+
+        OutcomeUnknownError if the owner's lease has ended meanwhile.
+        """
         seq = self._seqs[row]
         written = self._writer.batch_of(seq)
         if written is None:
             raise self._not_remembered(seq)
-        return await self._compared(written, seq, row)
+        found = await self._compared(written, seq, row)
+        if not self._may_tell():
+            raise lease_over(self._name)
+        return found
 
     def _not_remembered(self, seq: int) -> ConflictError:
         highest = self._writer.seq_highest

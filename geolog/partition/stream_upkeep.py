@@ -20,10 +20,16 @@ from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.seam import BadVersionError, NoNodeError
 from geolog.partition.partition_retention import PartitionRetention
 from geolog.partition.takeover import Takeover
+from geolog.protocol.home_record import Fork, branch_point
 from geolog.protocol.ids import FIRST_SEQUENCE
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.retention import Clocks, RetentionPolicy
-from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
+from geolog.protocol.stream_state import (
+    FIRST_HOME_EPOCH,
+    PartitionName,
+    StreamName,
+    StreamRecord,
+)
 from topology.errors import FencedError, GeologError, NoSuchStreamError, SealedError
 
 _log = logging.getLogger(__name__)
@@ -181,8 +187,12 @@ class StreamUpkeep:
 
         Mirrors that would keep too much are let go on further behind.
         """
+        homes = self.partitions.homes
+        if stream.home_epoch > FIRST_HOME_EPOCH:
+            await homes.has_changed(name)
+        forks = await homes.forks_of(name)
         held = {
-            region: await self._mirrored_to(stream.log_in(region, name.number))
+            region: await self._mirrored_to(stream.log_in(region, name.number), forks)
             for region in stream.relay_to
         }
         least = min(one.begin for one in held.values())
@@ -228,7 +238,7 @@ class StreamUpkeep:
         first = None if number is None else await segments.at(number)
         return (first or at_asked).first_sequence
 
-    async def _mirrored_to(self, mirror: PartitionName) -> Kept:
+    async def _mirrored_to(self, mirror: PartitionName, forks: Sequence[Fork]) -> Kept:
         """The last sequence of a mirror's completed rows; where it begins if it has none.
 
         The home keeps that record, too: a relay compares the entry at the mirror's end with the
@@ -239,8 +249,12 @@ class StreamUpkeep:
         async with aclosing(self.partitions.segments.numbers_back(mirror)) as numbers:
             async for number in numbers:
                 for listed in await self.partitions.segments.at(mirror, [number]):
-                    if listed.record.last_sequence is not None:
-                        return Kept.of(trim.evicted_before, listed.record.last_sequence)
+                    last = listed.record.last_sequence
+                    if last is not None:
+                        fork = branch_point(forks, listed.record.home_epoch)
+                        if fork is not None:  # It may be cut there once it is opened again.
+                            last = LogSequence(min(last, max(0, fork.sequence - 1)))
+                        return Kept.of(trim.evicted_before, last)
         return Kept.of(trim.evicted_before, trim.first_sequence)
 
     async def retain(self, retention: PartitionRetention) -> None:

@@ -252,7 +252,7 @@ class FailoverCourse:
         return self.on_failed(
             UnavailableError(
                 f"{self._name} was not failed over to {self._to} within {after_s:g} s: {why}."
-                " Its home is what it was"
+                " Its home is unchanged"
             )
         )
 
@@ -274,6 +274,14 @@ class FailoverCourse:
             assert best.last is not None
             one.is_fetching = True
             return [FetchMissing(number, region, best.last)]
+        if mine.last is None and mine.begins > FIRST_SEQUENCE:
+            return self.on_failed(
+                UnavailableError(
+                    f"the mirror of {self._name}#{number} in {self._to} begins at sequence"
+                    f" {mine.begins} and has nothing yet, so it cannot become the home: choose"
+                    " another region"
+                )
+            )
         one.is_ready = True
         if not all(each.is_ready for each in self._partitions):
             return []

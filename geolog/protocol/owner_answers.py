@@ -93,8 +93,8 @@ class OwnerEnded:
 def lease_over(name: object) -> OutcomeUnknownError:
     """The error for an answer that came, or would have been sent, behind the owner's lease."""
     return OutcomeUnknownError(
-        f"{name}: the home was cut off from metadata before this answer counted, so it may have"
-        " been replaced meanwhile (on_isolation=stop)"
+        f"{name}: the answer came after the home's lease had ended; another region may be the"
+        " home by now, so the outcome is unknown (on_isolation=stop)"
     )
 
 

@@ -28,8 +28,8 @@ def command() -> None:
     """List, read, export and discard the records that a failover left behind.
 
     When a lost home comes back with records that the new home never got, its region keeps them
-    aside, and "geolog health" counts them until an operator has dealt with them. A divergence
-    is named REGION~EPOCH#PARTITION: where it is kept, and the home epoch that left it behind.
+    aside, and "geolog cluster health" counts them until you discard them. A divergence is named
+    REGION~EPOCH#PARTITION: where it is kept, and the epoch of the home that began without it.
     """
 
 
@@ -113,9 +113,9 @@ async def _print(which: _Which) -> None:
 def export(*, stream: str, divergence: str, path: Path | None, into: str | None) -> None:
     """Copy the records of a divergence to a file, or into a stream.
 
-    Into a stream they go under a writer id of their own, so each is there once however often
-    the export is repeated; ids, seqs and times of their writers go into headers that begin with
-    "diverged-". The divergence stays until it is discarded.
+    Into a stream they go under a writer id of their own, so repeating the export adds nothing
+    twice; ids, seqs and times of their writers go into headers that begin with "diverged-". The
+    divergence stays until it is discarded.
     """
     if (path is None) == (into is None):
         raise click.UsageError("name a new file with --file, or a stream with --into")
@@ -192,7 +192,7 @@ def _document(record: Record) -> dict[str, object]:
 @click.argument("stream", metavar="STREAM", type=stream_name)
 @click.argument("divergence", metavar="DIVERGENCE")
 def discard(*, stream: str, divergence: str) -> None:
-    """Delete a divergence for good; its records are then gone."""
+    """Delete a divergence and its records permanently."""
     confirm(f"Delete the records of {divergence} of {stream} for good?")
     ask(partial(_discard, stream, divergence))
     tell(f"discarded {divergence}")

@@ -44,10 +44,10 @@ _PARALLEL_MAX = 64
 @click.option(
     "--to",
     metavar="REGION",
-    help="The new home, a target now. [default: the one whose mirrors lack least]",
+    help="The region to become the home; must be a target. [default: the one that lacks least]",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would move, and what is at risk.")
-@click.option("--past", is_flag=True, help="Show the failovers of the stream so far.")
+@click.option("--past", is_flag=True, help="List the stream's past failovers.")
 @click.option(
     "--within",
     "within_s",
@@ -55,7 +55,7 @@ _PARALLEL_MAX = 64
     default="1m",
     show_default=True,
     metavar="TIME",
-    help="A stream that is not failed over by then keeps its home.",
+    help="Give up on a stream after this long; it then keeps its home.",
 )
 @click.option(
     "--parallel",
@@ -74,13 +74,13 @@ def failover(
     within_s: float,
     parallel: int,
 ) -> None:
-    """Make a target the home of a stream, because its home is lost.
+    """Make a target the new home of a stream whose home is lost.
 
-    Records that the old home answered and that no other region has are at risk; how many is
-    shown first, as far as the targets have heard, and kept with the stream. The new home first
-    gets what other regions have above its own mirror, and what the old home's nodes still
-    answer. If the old home comes back with more, that is kept aside ("geolog relay
-    divergence"), and the old home becomes a target.
+    Records that the old home acknowledged but that reached no other region are at risk. Their
+    number, as far as the targets know it, is shown first and recorded with the stream. The new
+    home first fetches what it lacks from the other regions, and from the old home's nodes if
+    they still answer. If the old home comes back with more records, those are kept aside
+    ("geolog relay divergence"), and the old home becomes a target.
 
     If the home still works, use "geolog relay switch-over": it loses nothing.
     """
@@ -147,6 +147,11 @@ def _tell_plans(plans: list[FailoverPlan], now_us: int) -> None:
             tell(f"{plan.stream} cannot be failed over now: {plan.why_not}")
         else:
             tell(f"{plan.stream}: {plan.home}→{plan.to}: {_risk_of(plan, now_us)}")
+            lacks = sum(one.lacks_evicted for one in plan.candidates if one.region == plan.to)
+            if lacks:
+                tell(
+                    f"{plan.to} never got {lacks:,} older records: they would be lost for good"
+                )
 
 
 def _risk_of(plan: FailoverPlan, now_us: int) -> str:
@@ -160,8 +165,8 @@ def _risk_of(plan: FailoverPlan, now_us: int) -> str:
     if age_s is None:
         return f"at risk: {records:,} records"
     return (
-        f"at risk: {records:,} records, by what was heard {short_seconds(round(age_s, 1))} ago;"
-        " records that it answered since then are not known"
+        f"at risk: {records:,} records as of {short_seconds(round(age_s, 1))} ago; records"
+        " that the home acknowledged since then come on top"
     )
 
 
@@ -174,8 +179,8 @@ def _confirm(ready: list[FailoverPlan]) -> None:
     answering = [one for one in ready if one.home_answers]
     if answering:
         confirm(
-            f"The home of {_named(answering)} answers: a switch-over would lose nothing, and"
-            " let writers go on. Fail over all the same?"
+            f"The home of {_named(answering)} still answers: a switch-over would lose nothing"
+            " and would not interrupt writers. Fail over all the same?"
         )
     confirm(f"Fail over {_named(ready)}?")
 
@@ -224,8 +229,8 @@ async def _move_all(log: Log, plans: list[FailoverPlan], asked_count: int, wish:
     show(moved if output != "table" else [_moved_row(one) for one in moved], output)
     if failed_count:
         raise GeologError(
-            f"{failed_count} of {asked_count} streams keep their home; repeat the command once"
-            " the reasons above are gone"
+            f"{failed_count} of {asked_count} streams keep their home; fix the causes above"
+            " and repeat the command"
         )
 
 

@@ -55,8 +55,8 @@ def parse_regions(text: str) -> tuple[str, ...]:
 _isolation_option = click.option(
     "--on-isolation",
     type=click.Choice(["continue", "stop"]),
-    help="Whether the home of a regional stream answers appends while it is cut off from"
-    " ZooKeeper. [default: continue]",
+    help="While the home is cut off from ZooKeeper: continue keeps acknowledging appends, which"
+    " a failover may leave behind; stop refuses them within seconds. [default: continue]",
 )
 
 

@@ -151,6 +151,10 @@ class PlaceSearch:
         last = self._scan.home_epoch
         match bound:
             case AtSequence(sequence, int(home_epoch)):
+                forks = None
+                if home_epoch > last:  # This process may have read older settings.
+                    forks = await self._scan.forks()
+                    last = max([last, *(one.home_epoch for one in forks)])
                 if not FIRST_HOME_EPOCH <= home_epoch <= last:
                     raise InvalidArgumentError(
                         f"{self._scan.name} has no home epoch {home_epoch}: its homes have"
@@ -161,7 +165,9 @@ class PlaceSearch:
                     )
                 if home_epoch == last:
                     return bound, None
-                fork = branch_point(await self._scan.forks(), home_epoch)
+                if forks is None:
+                    forks = await self._scan.forks()
+                fork = branch_point(forks, home_epoch)
                 if fork is None or sequence <= fork.sequence:
                     return bound, None
                 run = TrimmedRun(fork.sequence, sequence, epoch=fork.home_epoch)

@@ -160,9 +160,14 @@ class ReadTrimmedError(TrimmedError):
     def __init__(self, gap: Gap) -> None:
         first = "the first requested" if gap.from_sequence is None else gap.from_sequence
         where = f"{gap.stream}#{gap.partition}"
+        lost = (
+            "the record that was asked for"
+            if gap.from_sequence is None
+            else f"records {first} to {gap.to_sequence - 1}"
+        )
         super().__init__(
-            f"{where}: the home was failed over; records {first} to {gap.to_sequence - 1} of"
-            f" the former home are not in the stream. It goes on at {gap.sequence_next}, in"
+            f"{where}: the home was failed over; {lost} of the former home is not part of the"
+            f" stream. It goes on at {gap.sequence_next}, in"
             f" home epoch {gap.epoch} (geolog relay divergence ls {gap.stream})"
             if gap.reason is GapReason.DIVERGED
             else f"{where}: records were trimmed, from {first} to {gap.to_sequence - 1}; the"

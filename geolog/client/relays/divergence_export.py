@@ -1,21 +1,26 @@
 """Copies what a fork left behind into a stream, each record once.
 
 Records go under a writer id of their own, `diverged/STREAM/PARTITION/EPOCH`, with their old
-sequences as seqs. Under the ids and seqs of their writers they would count as repeats of what
-those have appended since; those are kept in headers. An export that was interrupted can be
-repeated, and the same records kept in two regions are appended once.
+sequences as seqs; EPOCH is that of the home that left them behind. Under the ids and seqs of
+their writers they would count as repeats of what those have appended since; those are kept in
+headers. An export that was interrupted can be repeated, and the same records kept in two
+regions are appended once.
 
 Rules: PROTOCOL H24.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+
+import trio
 
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.record import Gap, Record, RecordBatch
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending
+from geolog.protocol.home_record import Fork
+from geolog.protocol.ids import SegmentEntry
 from topology.errors import DataLostError
 
 HEADER_WRITER = "diverged-writer"
@@ -29,35 +34,58 @@ OpenWriter = Callable[[str], AbstractAsyncContextManager[Writer]]
 """Opens the writer of this id to the stream into which is exported."""
 
 
-def writer_id_of(stream: str, partition: int, home_epoch: int) -> str:
-    """The writer id under which records of a dead branch are exported."""
-    return f"diverged/{stream}/{partition}/{home_epoch}"
+def writer_id_of(run: RecordBatch, forks: Sequence[Fork]) -> str:
+    """The writer id under which the records of a dead branch from here on are exported.
+
+    It names the home that left them behind: the first later one that began before them. So it
+    is the same in every region that keeps them, and their sequences rise under it. A run that
+    does not begin at the fork, because its region had trimmed the rest, gets an id of its own:
+    it must not hide what another region has from the fork on.
+    """
+    left_by = left_behind_by(run, forks)
+    name = f"diverged/{run.stream}/{run.partition}/{run.epoch + 1}"
+    if left_by is None:
+        return f"{name}/{run.first_sequence}"
+    name = f"diverged/{run.stream}/{run.partition}/{left_by.home_epoch}"
+    first = run.first_sequence + run.first_row
+    return name if first == left_by.sequence else f"{name}/{first}"
+
+
+def left_behind_by(run: RecordBatch, forks: Sequence[Fork]) -> Fork | None:
+    """The fork of the first later home that began before these records."""
+    entry = SegmentEntry(run.entry)
+    later = [
+        one for one in forks if one.home_epoch > run.epoch and one.is_before(run.segment, entry)
+    ]
+    return min(later, key=lambda one: one.home_epoch, default=None)
 
 
 async def export_into(
-    reader: Reader, open_writer: OpenWriter, progress: Callable[[int], None]
+    reader: Reader,
+    forks: Sequence[Fork],
+    open_writer: OpenWriter,
+    progress: Callable[[int], None],
 ) -> int:
     """Append all records of a divergence; returns how many there were.
 
-    progress: called with the number of records that are appended so far. Errors as of
-    appending; DataLostError if records of it are missing.
+    forks: of the partition. progress: called with the number of records that are appended so
+    far. Errors as of appending; DataLostError if records of it are missing.
     """
     appended_count = 0
     runs = reader.runs()
     run = await anext(runs, None)
     while run is not None:
-        if isinstance(run, Gap):
-            raise DataLostError(
-                f"records {run.from_sequence} to {run.to_sequence - 1} of it are gone"
-            )
-        epoch = run.epoch
-        writer_id = writer_id_of(run.stream, run.partition, epoch)
-        async with open_writer(writer_id) as writer:
+        batch = _whole(run)
+        left_by = left_behind_by(batch, forks)
+        async with open_writer(writer_id_of(batch, forks)) as writer:
             pending: deque[Pending] = deque()
-            while isinstance(run, RecordBatch) and run.epoch == epoch:
-                for record in run:
-                    await writer.wait_writable()
-                    pending.append(_append(writer, record))
+            while run is not None and left_behind_by(_whole(run), forks) == left_by:
+                for record in _whole(run):
+                    # An export before this one went as far: its writer remembers no more.
+                    if writer.is_appended(record.sequence, key=record.key):
+                        appended_count += 1
+                        continue
+                    pending.append(await _appended(writer, record))
                     while len(pending) > _PENDING_MAX:
                         await pending.popleft().wait()
                         appended_count += 1
@@ -68,6 +96,23 @@ async def export_into(
                 appended_count += 1
         progress(appended_count)
     return appended_count
+
+
+def _whole(run: RecordBatch | Gap) -> RecordBatch:
+    """The run, if it is no gap. DataLostError."""
+    if isinstance(run, Gap):
+        raise DataLostError(
+            f"records {run.from_sequence} to {run.to_sequence - 1} of it are gone"
+        )
+    return run
+
+
+async def _appended(writer: Writer, record: Record) -> Pending:
+    while True:
+        try:
+            return _append(writer, record)
+        except trio.WouldBlock:
+            await writer.wait_writable()
 
 
 def _append(writer: Writer, record: Record) -> Pending:

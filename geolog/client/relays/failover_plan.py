@@ -165,7 +165,8 @@ def _why_not_now(
     if not to:
         reached = ", ".join(f"{one.region} {one.partitions_reached}" for one in candidates)
         return (
-            f"no region has all {record.partitions} mirrors of {record.name} within reach"
+            f"no region has reachable mirrors of all {record.partitions} partitions of"
+            f" {record.name}"
             f" (partitions reached: {reached})"
         )
     (chosen,) = (one for one in candidates if one.region == to)

@@ -4,7 +4,7 @@ Rules: PROTOCOL H19, H20 and H22.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -25,13 +25,12 @@ from geolog.partition.home_failover import (
 from geolog.partition.home_switch import EndOf
 from geolog.partition.stream_upkeep import StreamUpkeep
 from geolog.protocol.failover_record import FailoverRecord
-from geolog.protocol.home_record import branch_point
-from geolog.protocol.ids import SegmentEntry
+from geolog.protocol.home_record import Fork, branch_point
+from geolog.protocol.ids import NO_ENTRY, SegmentEntry
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import (
     FIRST_HOME_EPOCH,
     PartitionName,
-    SegmentRecord,
     StreamRecord,
 )
 from topology.errors import (
@@ -152,13 +151,13 @@ class Failovers:
             end = await self.end_of(name)
             last = await partitions.segments.last(name)
             trim = await partitions.trims.read(name)
+            at_home = await partitions.trims.read_latest(record.partition(number))
             homes = partitions.homes
             await homes.has_changed(name)
             forks = await homes.forks_of(name)
             epoch = record.home_epoch if last is None else last.record.home_epoch
             sequence, rank = end.sequence, (epoch, end.segment, int(end.entry))
-            if last is not None and end.entry > 0:
-                await self._read_last(last.record, end)
+            await self._read_last(name, end)
             fork = branch_point(forks, epoch)
             if fork is not None and fork.is_before(end.segment, SegmentEntry(end.entry - 1)):
                 sequence = min(sequence, fork.sequence)
@@ -168,18 +167,27 @@ class Failovers:
                 partition=number,
                 rank=rank,
                 sequence_next=sequence,
-                lacks=0 if trim.gap is None else trim.gap.end - trim.gap.first,
+                lacks=max(
+                    0 if trim.gap is None else trim.gap.end - trim.gap.first,
+                    trim.first_sequence - at_home.first_sequence,
+                ),
             )
         return None
 
-    async def _read_last(self, row: SegmentRecord, end: PartitionEnd) -> None:
+    async def _read_last(self, name: PartitionName, end: PartitionEnd) -> None:
         """Read the last entry: metadata may know the end of a log that cannot be read."""
-        if row.row_number != end.row_number:
-            return  # The log has gone on meanwhile, so it can be written.
         takeover = self.upkeep.takeover
-        ledger = (await takeover.ledgers.read(row.ledger)).record
-        last = row.numbering.in_ledger(SegmentEntry(end.entry - 1))
-        await takeover.reader().read_one(ledger, last)
+        segments = self.upkeep.partitions.segments
+        async with aclosing(segments.numbers_back(name, highest=end.row_number)) as numbers:
+            async for number in numbers:
+                for found in await segments.at(name, [number]):
+                    row, last = found.record, found.record.last_entry
+                    if last is None and row.row_number == end.row_number and end.entry > 0:
+                        last = row.numbering.in_ledger(SegmentEntry(end.entry - 1))
+                    if last is not None and last > NO_ENTRY:
+                        ledger = (await takeover.ledgers.read(row.ledger)).record
+                        await takeover.reader().read_one(ledger, last)
+                        return
 
     async def _known_end(self, record: StreamRecord, number: int) -> tuple[int, int]:
         """The sequence behind the last record that metadata knows the home to have."""
@@ -229,8 +237,7 @@ class Failovers:
         """The number of divergences of each of these streams that has any."""
         moved = [one for one in records if one.home_epoch > FIRST_HOME_EPOCH]
         rests = await all_of(
-            [partial(self.upkeep.catalog.kept_rests, one) for one in moved],
-            at_once_max=_AT_ONCE_MAX,
+            [partial(self.divergences, one) for one in moved], at_once_max=_AT_ONCE_MAX
         )
         return {
             str(one.name): len(found) for one, found in zip(moved, rests, strict=True) if found
@@ -245,12 +252,14 @@ class Failovers:
             return None  # It is being made, or discarded.
         region = record.region_of(rest)
         assert region is not None
+        # A log may have begun behind the fork.
+        first = max(trim.first_sequence, min(one.first_sequence for one in rows))
         return Divergence(
             stream=str(record.name),
             region=region,
             home_epoch=rest.rest,
             partition=rest.number,
-            from_sequence=trim.first_sequence,
+            from_sequence=first,
             to_sequence=max(ends) + 1,
             bytes=sum(one.size_bytes or 0 for one in rows),
             last_append_time_us=max(
@@ -258,6 +267,17 @@ class Failovers:
                 default=None,
             ),
         )
+
+    async def begin_of(self, record: StreamRecord, rest: PartitionName) -> int:
+        """The sequence of the first record of a kept rest."""
+        found = await self._described(record, rest)
+        return 0 if found is None else found.from_sequence
+
+    async def forks_of(self, rest: PartitionName) -> tuple[Fork, ...]:
+        """The forks of the partition of a kept rest."""
+        homes = self.upkeep.partitions.homes
+        await homes.has_changed(rest)
+        return await homes.forks_of(rest)
 
     async def named_rest(self, record: StreamRecord, name: str) -> PartitionName:
         """The kept rest of this name, REGION~EPOCH#PARTITION. NotFoundError names them all."""

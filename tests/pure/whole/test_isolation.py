@@ -78,7 +78,7 @@ async def test_a_home_that_is_cut_off_answers_until_its_lease_ends_and_then_refu
         cut_s = trio.current_time()
         site.session.cut_off()
         answered_s: list[float] = []
-        with pytest.raises(geolog.UnavailableError, match="told to stop"):
+        with pytest.raises(geolog.UnavailableError, match="cut off from metadata"):
             await append_for_ever(writer, answered_s)
         site.session.restore()
         again = await append_in_the_end(writer)
@@ -175,3 +175,28 @@ async def test_a_global_stream_cannot_be_told_to_stop(autojump_clock: MockClock)
     ):
         with pytest.raises(geolog.InvalidArgumentError, match="is for regional streams"):
             await log.create_stream("shop/global", min_regions=1, on_isolation="stop")
+
+
+async def test_a_repeat_is_not_answered_outside_of_the_lease_either(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site, site.home.open_writer(STREAM, writer_id="w") as writer:
+        await writer.append(b"0", seq=0)
+        site.session.cut_off()
+        await trio.sleep(LEASE_S + 0.1)
+        with pytest.raises(geolog.OutcomeUnknownError, match="lease had ended"):
+            await writer.append(b"0", seq=0)
+        site.session.restore()
+        again = await repeated_in_the_end(writer)
+
+    assert again.sequence == 0
+
+
+async def repeated_in_the_end(writer: geolog.Writer) -> geolog.Receipt:
+    """Send the first record again until its outcome is known."""
+    with trio.fail_after(30):
+        while True:
+            try:
+                return await writer.append(b"0", seq=0)
+            except geolog.OutcomeUnknownError:
+                await trio.sleep(0.1)

@@ -1,0 +1,219 @@
+"""Mirrors that begin later, cuts that were interrupted, homes that trimmed: nothing is lost.
+
+Owners, mirrors and nodes are the real ones; network, disks and metadata are in memory.
+"""
+
+import pytest
+from trio.testing import MockClock
+
+import geolog
+from geolog import LATEST, AtSequence
+from geolog.catalog import kept_rests
+from geolog.catalog.kept_rests import KeptRests
+from tests.pure.whole.mirroring import HOME, STREAM, TARGET, record_of, rows_of
+from tests.pure.whole.test_failover import (
+    MARS,
+    Site,
+    append,
+    numbered,
+    open_site,
+    relay,
+    values,
+)
+
+
+async def add_west_later(site: Site) -> None:
+    """Ten records, of which the mirror in the west, added then, is to begin with the last."""
+    await site.east.update_stream(STREAM, relay_to=[MARS])
+    await append(site.east, range(5))
+    await append(site.east, range(5, 10))
+    await site.east.update_stream(STREAM, relay_to=[MARS, TARGET], relay_from=LATEST)
+
+
+async def test_a_mirror_that_begins_later_than_its_home_does_not_become_the_home_by_plan(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await add_west_later(site)
+        await relay(site.mars)
+        with pytest.raises(geolog.ConflictError, match="would lack them for good"):
+            await site.east.switch_over(STREAM, to=TARGET)
+
+
+async def test_a_failover_prefers_a_mirror_that_has_the_older_records_too(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await add_west_later(site)
+        await relay(site.mars)
+        await site.cluster.kill_region(HOME)
+        plan = await site.west.plan_failover(STREAM)
+        report = await site.west.failover(STREAM)
+        found = await values(site.mars)
+
+    lacking = {one.region: one.lacks_evicted for one in plan.candidates}
+    assert (plan.to, lacking) == (MARS, {MARS: 0, TARGET: 5})
+    assert report.home == MARS
+    assert found == numbered(*range(10))
+
+
+async def test_a_mirror_that_has_nothing_and_begins_later_does_not_become_the_home(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await add_west_later(site)
+        await site.cluster.kill_region(HOME)
+        with pytest.raises(geolog.UnavailableError, match="has nothing yet"):
+            await site.west.failover(STREAM, to=TARGET)
+        await site.cluster.restart_region(HOME)
+        found = await values(site.east)
+
+    assert found == numbered(*range(10))
+
+
+async def test_a_home_is_not_said_to_answer_if_only_metadata_knows_where_it_ends(
+    autojump_clock: MockClock,
+) -> None:
+    """Its last segment is empty, so there is no last entry in it that a node could give."""
+    async with open_site() as site:
+        await append(site.east, range(5))
+        await append(site.east, range(0))
+        await relay(site.west)
+        await site.cluster.kill_region(HOME)
+        plan = await site.west.plan_failover(STREAM, to=TARGET)
+
+    assert not plan.home_answers
+
+
+async def test_exports_of_two_failovers_bring_every_record_once(
+    autojump_clock: MockClock,
+) -> None:
+    """The second home begins before the first: its rest has lower sequences than the other."""
+    async with open_site() as site:
+        await append(site.east, range(10))
+        await relay(site.west, 6)
+        await relay(site.mars, 3)
+        await site.cluster.kill_region(HOME)
+        await site.cluster.kill_region(MARS)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(20, 22))
+        await site.cluster.restart_region(HOME)
+        await relay(site.east)
+        await site.cluster.kill_region(HOME)
+        await site.cluster.kill_region(TARGET)
+        await site.cluster.restart_region(MARS)
+        await site.mars.failover(STREAM, to=MARS)
+        await append(site.mars, range(30, 32))
+        await site.cluster.restart_region(HOME)
+        await relay(site.east)
+        for one in await site.mars.list_divergences(STREAM):
+            await site.mars.export_divergence(STREAM, one.name, into=STREAM)
+        found = await values(site.mars)
+
+    assert sorted(found) == sorted(numbered(*range(10), 20, 21, 30, 31))
+
+
+async def test_a_long_export_can_be_repeated_though_its_first_batches_are_forgotten(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(100))
+        await relay(site.west, 4)
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        await site.cluster.restart_region(HOME)
+        await append(site.west, range(200, 201))
+        await relay(site.east)
+        (kept,) = await site.west.list_divergences(STREAM)
+        counts = [
+            await site.west.export_divergence(STREAM, kept.name, into=STREAM) for _ in range(2)
+        ]
+        found = await values(site.west)
+
+    assert counts == [96, 96]
+    assert sorted(found) == sorted(numbered(*range(100), 200))
+
+
+async def test_a_new_home_keeps_what_a_mirror_needs_that_was_not_cut_yet(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(10))
+        await relay(site.mars)
+        await relay(site.west, 4)
+        await site.cluster.kill_region(HOME)
+        await site.cluster.kill_region(MARS)
+        await site.west.failover(STREAM, to=TARGET)
+        await site.west.update_stream(STREAM, relay_to=[MARS])
+        for number in range(20, 40, 4):
+            await append(site.west, range(number, number + 4))
+        await site.west.truncate_stream(STREAM, before=AtSequence(9))
+        await site.cluster.restart_region(MARS)
+        await relay(site.mars)
+        found = await values(site.mars)
+
+    assert found[-20:] == numbered(*range(20, 40))
+
+
+async def test_a_home_that_trimmed_beyond_the_fork_keeps_what_it_has_readable(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await site.east.update_stream(STREAM, relay_to=[TARGET], relay_evict_bytes=1)
+        for number in range(0, 12, 2):
+            await append(site.east, range(number, number + 2))
+        await relay(site.west, 1)
+        await site.east.truncate_stream(STREAM, before=AtSequence(6))
+        first = (await rows_of(site.east, (await record_of(site.east)).log_in(HOME, 0)))[0]
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(30, 32))
+        await site.cluster.restart_region(HOME)
+        await relay(site.east)
+        (kept,) = await site.west.list_divergences(STREAM)
+        async with site.west.open_divergence(STREAM, kept.name) as reader:
+            aside = [one.sequence async for one in reader]
+
+    assert aside == list(range(first.first_sequence, 12))
+    assert kept.records == len(aside)
+
+
+async def test_a_cut_that_was_interrupted_before_another_failover_loses_nothing(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second fork is at the place of the first, so the rest goes under its name."""
+    async with open_site() as site:
+        for number in range(0, 12, 2):
+            await append(site.east, range(number, number + 2))
+        await relay(site.west, 1)
+        await relay(site.mars, 1)
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        await relay(site.mars)
+        await site.cluster.restart_region(HOME)
+        monkeypatch.setattr(kept_rests, "_ROWS_AT_ONCE_MAX", 2)
+        step, calls = vars(KeptRests)["_step"], []
+
+        async def crash_behind_the_first(rests: KeptRests, *args: object) -> None:
+            calls.append(args)
+            if len(calls) > 1:
+                raise geolog.UnavailableError("crashed here")
+            await step(rests, *args)
+
+        monkeypatch.setattr(KeptRests, "_step", crash_behind_the_first)
+        with pytest.raises(geolog.UnavailableError, match="crashed here"):
+            await relay(site.east)
+        monkeypatch.setattr(KeptRests, "_step", step)
+        await site.cluster.kill_region(TARGET)
+        await site.cluster.kill_region(HOME)
+        await site.mars.failover(STREAM, to=MARS)
+        await site.cluster.restart_region(HOME)
+        await append(site.mars, range(30, 32))
+        await relay(site.east)
+        aside: list[bytes] = []
+        for one in await site.mars.list_divergences(STREAM):
+            async with site.mars.open_divergence(STREAM, one.name) as reader:
+                aside += [record.value async for record in reader]
+        found = await values(site.east)
+
+    assert sorted(aside + found) == sorted(numbered(*range(12), 30, 31))
