@@ -32,7 +32,7 @@ from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.ledger.reading.ledger_tail import LedgerTail
 from geolog.protocol.entry_numbering import SEGMENT_BEGIN
-from geolog.protocol.home_record import branch_point
+from geolog.protocol.home_record import branch_point, fork_before_place
 from geolog.protocol.ids import NO_ENTRY, EntryId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
@@ -381,7 +381,7 @@ class PartitionWalk:
                 continue
             if not is_following:
                 await self._scan.check_stream()
-                if await self._ends_without_rows():
+                if await self._ends_without_rows() or await self._ends_at_fork():
                     return self._gone.popleft() if self._gone else None
                 raise DataLostError(
                     f"segment {self._segment} of {self._scan.name} existed when the read began,"
@@ -402,6 +402,21 @@ class PartitionWalk:
         self._segment, self._entry = end.row_number, end.entry
         if record.first_sequence > due:
             self._gone.extend(runs_gone(record, due, record.first_sequence))
+        return True
+
+    async def _ends_at_fork(self) -> bool:
+        """Go to the end of a log that was cut while it was read; tell what was left behind."""
+        end = self._end
+        if end is None:
+            return False
+        place = end.segment, SegmentEntry(end.entry - 1)
+        fork = fork_before_place(await self._scan.forks(), *place)
+        due = self._least_sequence if self._sequence is None else self._sequence
+        if fork is None or due < fork.sequence:
+            return False
+        self._segment, self._entry = end.row_number, end.entry
+        if due > fork.sequence:
+            self._gone.append(TrimmedRun(fork.sequence, due, epoch=fork.home_epoch))
         return True
 
     async def _go_to(self, number: int) -> TrimmedRun | None:

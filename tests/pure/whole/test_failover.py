@@ -13,6 +13,8 @@ from trio.testing import MockClock
 
 import geolog
 from geolog import AtDlsn, AtSequence, Gap, GapReason, Record
+from geolog.client.log import LogConfig
+from geolog.client.reading.scan import ReaderConfig
 from geolog.partition.home_failover import FailoverReport
 from geolog.partition.mirror_entry import MirrorEntry
 from geolog.partition.mirror_writer import MirrorWriter
@@ -525,3 +527,28 @@ async def test_the_plan_tells_how_far_the_home_had_come_when_its_target_heard_of
     assert plan.home_answers
     assert plan.at_risk_records == 0
     assert 0 <= heard_s < 10
+
+
+async def test_a_bounded_read_of_a_log_that_is_cut_meanwhile_ends_behind_a_gap(
+    autojump_clock: MockClock,
+) -> None:
+    config = LogConfig(reader=ReaderConfig(ahead_chunks=0))
+    async with open_site() as site, site.cluster.open_client(HOME, config=config) as slow:
+        for first in range(0, 30, 2):
+            await append(site.east, range(first, first + 2))
+        await relay(site.west, 4)
+        async with slow.open_reader(STREAM) as reader:
+            items = reader.items()
+            seen = [_told(await anext(items)) for _ in range(8)]
+            await site.cluster.kill_region(HOME)
+            report = await site.west.failover(STREAM, to=TARGET)
+            await site.cluster.restart_region(HOME)
+            await relay(site.east)
+            rest = [_told(one) async for one in items]
+
+    fork = report.ranges[0].from_sequence
+    assert seen == [(b"%d" % number, number, 1) for number in range(8)]
+    read_to = len(seen) + len(rest) - 1
+    assert rest[:-1] == [(b"%d" % number, number, 1) for number in range(8, read_to)]
+    assert rest[-1] == ("diverged", fork, read_to, 2)
+    assert fork < read_to < 30
