@@ -16,7 +16,8 @@ RESCUER = "rescuer-"
 """Hosts of these operators begin with this."""
 
 HOME_LOST = "home-lost"
-"""The fault that these operators wait for."""
+HOME_CUT_OFF = "home-cut-off"
+"""The faults that these operators wait for."""
 
 _LOST_SHARE = 0.8
 _LOST_S_MAX = 8.0
@@ -65,7 +66,7 @@ class FailingOver:
         """Until a home is lost, and a little longer."""
         while True:
             _, details = await self.calls.trace.wait("fault-on")
-            if details.startswith(HOME_LOST):
+            if details.startswith((HOME_LOST, HOME_CUT_OFF)):
                 break
         await self.calls.rest(self.rng.random() * _LATE_S_MAX)
 

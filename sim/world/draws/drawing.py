@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from sim.world.apps.failing_over import HOME_LOST
+from sim.world.apps.failing_over import HOME_CUT_OFF, HOME_LOST
 from sim.world.chance import Draws
 from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
 from sim.world.draws.cursor_draws import draw_cursors
@@ -63,6 +63,7 @@ _ONLY_IN_SPECIAL_WORLDS = (
             DRAIN,
             FAR,
             HAND_OVER,
+            HOME_CUT_OFF,
             HOME_LOST,
             LOST_EARLY,
             STORE_CLOCK,

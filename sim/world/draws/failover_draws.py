@@ -2,12 +2,13 @@
 
 import attrs
 
-from sim.world.apps.failing_over import HOME_LOST
+from sim.world.apps.failing_over import HOME_CUT_OFF, HOME_LOST
 from sim.world.chance import Draws
 from sim.world.draws.move_draws import AMBUSH_MOVE, moved
-from sim.world.draws.relay_draws import with_matrix, with_relays
+from sim.world.draws.relay_draws import CUT_REGIONS, with_matrix, with_relays
 from sim.world.options import Options
 
+_REGIONS = ("us-east", "eu-west", "ap-northeast")
 _MATRIX_SHARE = 0.2
 _MOVED_SHARE = 0.3
 _EVICTING_SHARE = 0.1
@@ -47,6 +48,50 @@ def failed_over(relayed: Options, draws: Draws) -> Options:
         hazards=attrs.evolve(
             made.hazards,
             duration_s_max=draws.choice("longest loss", (6.0, 12.0, 20.0)),
-            strikes_per_s=tuple({**strikes, AMBUSH_MOVE: 0.1, HOME_LOST: 0.25}.items()),
+            strikes_per_s=tuple(
+                {**strikes, AMBUSH_MOVE: 0.1, HOME_LOST: 0.1, HOME_CUT_OFF: 0.2}.items()
+            ),
+        ),
+    )
+
+
+def with_homes_cut_off(options: Options, draws: Draws) -> Options:
+    """A world of three regions whose home is cut off while writers append, and fails over.
+
+    Little else happens, so most failovers leave records behind.
+    """
+    drawn = failed_over(with_relays(options, draws), draws)
+    stream, shape = drawn.stream, drawn.shape
+    copies = shape.quorum.write_quorum
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(
+            shape,
+            nodes_by_region=tuple((region, copies) for region in _REGIONS),
+            writers_count=3,
+            proxies_count=0,
+        ),
+        stream=attrs.evolve(
+            stream,
+            partitions=1,
+            partitions_added=0,
+            seal_after_s_max=None,
+            truncation_rest_s_max=None,
+        ),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            moves_rest_s_max=None,
+            relays_after_s=0.0,
+            relay_evict_bytes=None,
+            appends_per_tenure=400,
+            failovers_rest_s_max=1.0,
+            rescuers_count=1,
+            failover_s_max=20.0,
+            failovers_dropped_share=0.0,
+        ),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            duration_s_max=14.0,
+            strikes_per_s=((HOME_CUT_OFF, 0.5), (CUT_REGIONS, 0.1)),
         ),
     )

@@ -11,7 +11,7 @@ from random import Random
 
 import trio
 
-from sim.world.apps.failing_over import HOME_LOST
+from sim.world.apps.failing_over import HOME_CUT_OFF, HOME_LOST
 from sim.world.draws.move_draws import AMBUSH_MOVE
 from sim.world.draws.proxy_draws import DRAIN
 from sim.world.draws.relay_draws import (
@@ -33,7 +33,7 @@ from sim.world.faults import metadata as fault_metadata
 from sim.world.faults import processes as fault_processes
 from sim.world.faults import relay_faults
 from sim.world.faults.ambushes import AMBUSHES, Ambush
-from sim.world.faults.lost_homes import home_lost
+from sim.world.faults.lost_homes import home_cut_off, home_lost
 from sim.world.faults.move_ambushes import ambush_move
 from sim.world.world import World
 
@@ -131,6 +131,7 @@ FAULTS: dict[str, Fault | Ambush] = {
     "far-clock": fault_metadata.far_clock,
     "store-clock": fault_metadata.store_clock,
     **AMBUSHES,
+    HOME_CUT_OFF: home_cut_off,
     HOME_LOST: home_lost,
     AMBUSH_MOVE: Ambush("call", ambush_move),
     AMBUSH_REPLAY: Ambush("log", relay_faults.ambush_replay),

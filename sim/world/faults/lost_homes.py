@@ -8,21 +8,12 @@ from sim.world.faults.targets import down, isolated, paused
 from sim.world.truth import Truth
 from sim.world.world import World
 
-_WAYS = (
-    "killed",
-    "without power",
-    "nodes killed",
-    "paused",
-    "cut off",
-    "cut off",
-    "cut off",
-    "unheard",
-)
+_WAYS = ("killed", "without power", "nodes killed", "paused", "unheard")
 
 
 @contextmanager
 def home_lost(world: World, rng: Random) -> Iterator[str | None]:
-    """The home is killed or paused; or it goes on alone, cut off, with or without metadata."""
+    """The home is killed or paused; or nobody elsewhere reaches it, but all keep metadata."""
     home, _ = Truth(world.store).home
     if home is None:
         yield None
@@ -35,8 +26,6 @@ def home_lost(world: World, rng: Random) -> Iterator[str | None]:
             case "paused":
                 for host in there:
                     lasting.enter_context(paused(world, host))
-            case "cut off":
-                lasting.enter_context(isolated(world, rng, inside))
             case "unheard":
                 _cut_nodes_off(world, inside, lasting)
             case _:
@@ -45,6 +34,18 @@ def home_lost(world: World, rng: Random) -> Iterator[str | None]:
                         is_dark = way == "without power" and host in world.nodes
                         lasting.enter_context(down(world, host, power_loss=is_dark))
         yield f"{home} {way}"
+
+
+@contextmanager
+def home_cut_off(world: World, rng: Random) -> Iterator[str | None]:
+    """The home goes on alone, without metadata, and answers the writers of its region."""
+    home, _ = Truth(world.store).home
+    if home is None:
+        yield None
+        return
+    inside = [host for host, where in sorted(world.links.region_of.items()) if where == home]
+    with isolated(world, rng, inside):
+        yield home
 
 
 def _cut_nodes_off(world: World, inside: list[str], lasting: ExitStack) -> None:
