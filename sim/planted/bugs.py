@@ -37,6 +37,7 @@ from sim.planted.connection_bugs import CONNECTION_BUGS
 from sim.planted.cursor_bugs import CURSOR_BUGS
 from sim.planted.damage_bugs import DAMAGE_BUGS
 from sim.planted.directory_bugs import DIRECTORY_BUGS
+from sim.planted.failover_bugs import FAILOVER_BUGS
 from sim.planted.hand_over_bugs import HAND_OVER_BUGS
 from sim.planted.metadata_bugs import METADATA_BUGS
 from sim.planted.move_bugs import MOVE_BUGS
@@ -265,6 +266,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **OWNER_BUGS,
     **RELAY_BUGS,
     **MOVE_BUGS,
+    **FAILOVER_BUGS,
     **REPLICA_BUGS,
     **SESSION_BUGS,
     **STREAM_BUGS,

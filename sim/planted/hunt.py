@@ -34,6 +34,9 @@ from sim.world.stream_knobs import draw_stream_knobs
 CHAOS_S = 10.0
 """How long faults strike in each history of a hunt, in simulated time."""
 
+FAILING_OVER_S = 18.0
+"""The same, where homes fail over: a failover waits several seconds for a lost home."""
+
 SEEDS_APART = 1_000_000
 """Distance between the first seeds of hunts for one bug, so that they are independent."""
 
@@ -122,7 +125,9 @@ def options_of_hunt(
 
 
 def _for_a_hunt(options: Options) -> Options:
-    return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=CHAOS_S))
+    fails_over = options.knobs.failovers_rest_s_max is not None
+    chaos_s = FAILING_OVER_S if fails_over else CHAOS_S
+    return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=chaos_s))
 
 
 def run_with(

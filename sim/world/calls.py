@@ -44,6 +44,8 @@ class Calls:
     let_go: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when applications leave the blocks of failed writers."""
     count: int = attrs.field(default=0, init=False)
+    sessions_count: int = attrs.field(default=0, init=False)
+    """Sessions of writers that were opened so far."""
 
     def begin(self, process: Process, what: str) -> int:
         """Note that a process makes a call; returns the moment."""

@@ -59,6 +59,8 @@ class Append:
     """The position reported while it was in memory only."""
     answered_by: str = ""
     """The owner that said OK."""
+    session: int = 0
+    """The session of the writer that sent it last."""
     seq: int | None = None
     """The writer's own number for it, if it numbers records: then it is resent until
     answered."""

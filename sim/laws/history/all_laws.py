@@ -68,6 +68,7 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_appends.repeats_are_found_out,
         laws_of_appends.sessions_take_turns,
         laws_of_forks.kept_is_in_no_stream,
+        laws_of_forks.sessions_end_with_a_loss,
     ),
     "17": (laws_of_appends.refused_is_absent, laws_of_appends.provisional_is_no_lie),
     "27": (laws_of_cursors.everything_is_delivered,),

@@ -144,5 +144,20 @@ def kept_is_in_no_stream(history: History, ending: Ending) -> Iterator[str]:
                 )
 
 
+def sessions_end_with_a_loss(history: History, _ending: Ending) -> Iterator[str]:
+    """Law 16: a session of which a home lacks an answered record appends nothing there."""
+    lost = {one.session: one for one in history.left_behind()}
+    for append in history.acknowledged():
+        before = lost.get(append.session)
+        if before is None or before.partition != append.partition:
+            continue
+        assert append.dlsn is not None
+        if append.dlsn.segment >= _next(history, before):
+            yield (
+                f"{name_of(append.value)} was answered at {append.dlsn} in the session in which"
+                f" {name_of(before.value)} had been answered, which that home lacks"
+            )
+
+
 def _kept(history: History) -> dict[tuple[int, object], Found]:
     return {(one.partition, one.dlsn): one for kept in history.rests.values() for one in kept}

@@ -24,6 +24,11 @@ class Tenure:
     partitions_known: tuple[int, int]
     partition: int | None = None
     """The partition that the writer was opened for, if only one."""
+    session: int = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.calls.sessions_count += 1
+        self.session = self.calls.sessions_count
 
     async def append_run(self, count: int) -> None:
         """Send some records, then wait for all answers, even if the first one fails."""
@@ -57,6 +62,7 @@ class Tenure:
     def _next_appends(self, count: int) -> Iterator[Append]:
         for append in self.records.next_appends(self.process, count, self.partitions_known):
             append.partition_named = self.partition
+            append.session = self.session
             yield append
 
     def _send(self, append: Append) -> geolog.Pending:
