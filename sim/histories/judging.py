@@ -13,9 +13,11 @@ from geolog.admin.doubt import DoubtReport
 from geolog.admin.verification import VerifyReport
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerState
+from geolog.protocol.stream_state import StreamName
 from sim.histories.damaged_twice import damage_twice
 from sim.histories.rotten_copies import rotten_copies
 from sim.laws.history.all_laws import Violation, breaches
+from sim.laws.state.misnamed import misnamed
 from sim.laws.state.seen import Looking
 from sim.world.apps.operator import repair_all, repair_queued
 from sim.world.apps.reading import Reading, found
@@ -89,7 +91,7 @@ class Judging:
             if self.history.lives.is_made:
                 await self.short_lived.read_to_end(log, self.short_lived.begin_last())
             if self.reading.calls.knobs.failovers_rest_s_max is not None:
-                await self._read_aside(log)
+                await self._read_aside(world, log)
             reads.append(last)
 
         async def repair_last(_process: Process, log: geolog.Log) -> None:
@@ -124,13 +126,20 @@ class Judging:
             for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
                 self.breaches.add("2", problem)
 
-    async def _read_aside(self, log: geolog.Log) -> None:
+    async def _read_aside(self, world: World, log: geolog.Log) -> None:
         """What regions keep aside, and what failovers told of it."""
         history = self.history
         history.failovers = await log.list_failovers(STREAM)
         for one in await log.list_divergences(STREAM):
             async with log.open_divergence(STREAM, one.name) as reader:
                 history.rests[one.name] = [found(record) async for record in reader]
+        upkeep = log.partition_opener.upkeep
+        stream = await upkeep.catalog.read_latest(StreamName.parse(STREAM))
+        kept: set[LedgerId] = set()
+        for rest in await upkeep.catalog.kept_rests(stream):
+            kept |= {one.record.ledger for one in await upkeep.partitions.segments.all(rest)}
+        for words in misnamed(Looking(world, history).look(), kept):
+            self.breaches.add("9", words)
         if history.left_behind():
             history.happened.add("left-behind")
 
