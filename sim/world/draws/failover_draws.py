@@ -70,6 +70,7 @@ def with_homes_cut_off(options: Options, draws: Draws) -> Options:
             nodes_by_region=tuple((region, copies) for region in _REGIONS),
             writers_count=3,
             proxies_count=0,
+            relays_per_region=1,
         ),
         stream=attrs.evolve(
             stream,
@@ -84,6 +85,10 @@ def with_homes_cut_off(options: Options, draws: Draws) -> Options:
             relays_after_s=0.0,
             relay_evict_bytes=None,
             appends_per_tenure=400,
+            pause_s_max=0.6,
+            pipelined_max=4,
+            value_bytes_max=20,
+            is_upkeep_hasty=False,
             failovers_rest_s_max=1.0,
             rescuers_count=1,
             failover_s_max=20.0,
