@@ -176,6 +176,9 @@ class Reading:
         else:
             if item.origin is not None:
                 self.calls.history.happened.add("mirror-read")
+                # Metadata that lags may not know yet that the mirror has become the home.
+                has_moved = not self.calls.knobs.has_one_home
+                read.is_of_mirror = read.is_of_mirror or has_moved
             self.calls.history.on_shown(read, found(item))
 
     def _note_home(self, read: ReaderWalk) -> None:
