@@ -13,6 +13,7 @@ from sim.world.chance import Draws
 from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
 from sim.world.draws.cursor_draws import draw_cursors
 from sim.world.draws.disk_draws import CREATED, UNREADABLE, draw_damage, draw_disks
+from sim.world.draws.failover_draws import draw_failovers
 from sim.world.draws.hand_over_draws import HAND_OVER, draw_hand_overs
 from sim.world.draws.move_draws import AMBUSH_MOVE, draw_moves
 from sim.world.draws.owner_draws import LOST_EARLY, draw_owners
@@ -114,7 +115,8 @@ def options_of_seed(seed: int, fault_kinds: tuple[str, ...]) -> Options:
     made = draw_damage(made, draws)
     for draw in (draw_twins, draw_hand_overs, draw_relays, draw_proxies, draw_cursors):
         made = draw(made, draws) if made == drawn else made
-    return draw_moves(made, draws)
+    moved = draw_moves(made, draws)
+    return draw_failovers(made, draws) if moved == made else moved
 
 
 def draw_options(draws: Draws, fault_kinds: tuple[str, ...]) -> Options:

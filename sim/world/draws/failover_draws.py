@@ -9,9 +9,17 @@ from sim.world.draws.relay_draws import CUT_REGIONS, with_matrix, with_relays
 from sim.world.options import Options
 
 _REGIONS = ("us-east", "eu-west", "ap-northeast")
+_SHARE = 0.5
 _MATRIX_SHARE = 0.2
 _MOVED_SHARE = 0.3
 _EVICTING_SHARE = 0.1
+
+
+def draw_failovers(drawn: Options, draws: Draws) -> Options:
+    """The same world, or, if it has relays, one whose home fails over."""
+    is_relayed = drawn.shape.relays_per_region > 0
+    is_lost = is_relayed and draws.happens("fails over", _SHARE)
+    return failed_over(drawn, draws) if is_lost else drawn
 
 
 def with_failovers(drawn: Options, draws: Draws) -> Options:
@@ -37,6 +45,7 @@ def failed_over(relayed: Options, draws: Draws) -> Options:
             knobs,
             moves_rest_s_max=knobs.moves_rest_s_max if is_moved else None,
             relay_evict_bytes=knobs.relay_evict_bytes if is_evicting else None,
+            other_bytes_share=0.0,  # A number that was left behind may be used again.
             rpo_max_bytes=None,
             rpo_max_s=None,
             failovers_rest_s_max=draws.choice("rest between failovers", (1.0, 4.0)),
