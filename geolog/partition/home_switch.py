@@ -198,17 +198,17 @@ class HomeSwitch:
             [partial(trims.read_latest, one) for one in homes], at_once_max=_AT_ONCE_MAX
         )
         for name, trim, begins in zip(names, found, at_home, strict=True):
-            if trim.first_sequence > begins.first_sequence:
-                raise ConflictError(
-                    f"the mirror of {stream.name}#{name.number} in {to} begins at sequence"
-                    f" {trim.first_sequence}, and its home has records from"
-                    f" {begins.first_sequence} on: a home there would lack them for good"
-                )
             if trim.gap is not None:
                 raise ConflictError(
                     f"the mirror of {stream.name}#{name.number} in {to} lacks records"
                     f" {trim.gap.first} to {trim.gap.end - 1}, which its home has dropped: a"
                     " home there would lack them for good"
+                )
+            if trim.first_sequence > begins.first_sequence:
+                raise ConflictError(
+                    f"the mirror of {stream.name}#{name.number} in {to} begins at sequence"
+                    f" {trim.first_sequence}, and its home has records from"
+                    f" {begins.first_sequence} on: a home there would lack them for good"
                 )
 
     async def _approach(self, stream: StreamRecord, to: str) -> None:

@@ -58,7 +58,7 @@ async def test_receipts_records_segments_and_entries_carry_the_home_epoch(
     assert {entry.kind for entry in entries} == {"data", "control"}
 
 
-async def test_a_position_is_read_from_if_its_home_epoch_is_that_of_the_stream(
+async def test_a_position_is_read_from_if_the_stream_has_had_its_home_epoch(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
@@ -67,10 +67,11 @@ async def test_a_position_is_read_from_if_its_home_epoch_is_that_of_the_stream(
             await append_each(writer, numbered(3))
 
         there = geolog.AtSequence(1, home_epoch=7)
-        for start in (there, geolog.AtSequence(1)):
+        earlier = geolog.AtSequence(1, home_epoch=1)  # No fork is before it.
+        for start in (there, geolog.AtSequence(1), earlier):
             assert await values_of(world.log, start=start) == numbered(2, start=1)
-        with pytest.raises(geolog.InvalidArgumentError, match="its only one is 7"):
-            await values_of(world.log, start=geolog.AtSequence(1, home_epoch=1))
+        with pytest.raises(geolog.InvalidArgumentError, match="its homes have 1 to 7"):
+            await values_of(world.log, start=geolog.AtSequence(1, home_epoch=8))
 
 
 async def test_a_stream_that_exists_is_the_same_whatever_its_home_epoch(
