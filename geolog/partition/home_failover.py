@@ -16,7 +16,6 @@ from typing import assert_never
 import attrs
 import trio
 
-from geolog.background import all_of
 from geolog.catalog.home_moves import (
     HomeMoveConflictError,
     MirrorsReclaimedError,
@@ -25,7 +24,7 @@ from geolog.catalog.home_moves import (
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.segment_records import SegmentRecords
 from geolog.partition.branch_cut import without_dead_branch
-from geolog.partition.home_move import AGAIN_S, END_S_MAX, HomeMove
+from geolog.partition.home_move import AGAIN_S, END_S_MAX, HomeMove, follow
 from geolog.partition.mirror_fetch import fetch_into
 from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol.failover import (
@@ -171,12 +170,14 @@ class HomeFailover:
         move = HomeMove(stream=stream, to=to, who=self.who, takeover=self.takeover)
         patience = trio.move_on_after(self.config.timeout_s)
         run = _Run(move, core, latest_tails(tails), trio.current_time(), patience)
+        perform = partial(self._perform, run, tell)
         tell("comparing logs")
         try:
             with patience:
-                await self._follow(run, core.begin(), tell)
+                await follow(core.begin(), perform, _AT_ONCE_MAX)
             if patience.cancelled_caught:
-                await self._follow(run, core.on_late(self.config.timeout_s), tell)
+                late = core.on_late(self.config.timeout_s)
+                await follow(late, perform, _AT_ONCE_MAX)
         except BaseException:
             if not core.has_moved:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + END_S_MAX):
@@ -203,20 +204,8 @@ class HomeFailover:
             flipped_s=run.flipped_s - run.flipping_s,
         )
 
-    async def _follow(
-        self, run: _Run, effects: list[Effect], tell: Callable[[str], None]
-    ) -> None:
-        """Perform these, concurrently if they are several, and all that follows from them."""
-        while len(effects) == 1:
-            effects = await self._perform(run, effects[0], tell)
-        if effects:
-            await all_of(
-                [partial(self._follow, run, [one], tell) for one in effects],
-                at_once_max=_AT_ONCE_MAX,
-            )
-
     async def _perform(
-        self, run: _Run, effect: Effect, tell: Callable[[str], None]
+        self, run: _Run, tell: Callable[[str], None], effect: Effect
     ) -> list[Effect]:
         core, move = run.core, run.move
         if isinstance(effect, EndFailover):

@@ -6,12 +6,15 @@ Rules: PROTOCOL H16 and H17.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TypeVar
 
 import attrs
 import trio
 
+from geolog.background import all_of
 from geolog.catalog.home_moves import MarkedMove
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.metadata.seam import Freshness
@@ -29,12 +32,27 @@ from topology.errors import (
 
 _log = logging.getLogger(__name__)
 
+E = TypeVar("E")
+
 _LOOK_S = 0.05
 AGAIN_S = 0.2
 """Pause before a step is tried again."""
 
 END_S_MAX = 10.0
 """How long giving up, or giving mirrors back, may wait for metadata."""
+
+
+async def follow(
+    effects: list[E], perform: Callable[[E], Awaitable[list[E]]], at_once_max: int
+) -> None:
+    """Perform a core's effects, concurrently if they are several, and all that follow."""
+    while len(effects) == 1:
+        effects = await perform(effects[0])
+    if effects:
+        await all_of(
+            [partial(follow, [one], perform, at_once_max) for one in effects],
+            at_once_max=at_once_max,
+        )
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -23,7 +23,7 @@ from geolog.catalog.home_moves import (
 )
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.seam import Freshness
-from geolog.partition.home_move import AGAIN_S, END_S_MAX, HomeMove
+from geolog.partition.home_move import AGAIN_S, END_S_MAX, HomeMove, follow
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ids import FIRST_SEQUENCE
@@ -147,12 +147,14 @@ class HomeSwitch:
         patience = trio.move_on_after(self.config.timeout_s)
         move = HomeMove(stream=stream, to=to, who=self.who, takeover=self.takeover)
         run = _Run(move, core, caught_up_s, patience)
+        perform = partial(self._perform, run, tell)
         tell("closing at home")
         try:
             with patience:
-                await self._follow(run, core.begin(), tell)
+                await follow(core.begin(), perform, _AT_ONCE_MAX)
             if patience.cancelled_caught:
-                await self._follow(run, core.on_late(self.config.timeout_s), tell)
+                late = core.on_late(self.config.timeout_s)
+                await follow(late, perform, _AT_ONCE_MAX)
         except BaseException:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + END_S_MAX):
                 await self._abandon(run)
@@ -251,20 +253,8 @@ class HomeSwitch:
 
     # The move.
 
-    async def _follow(
-        self, run: _Run, effects: list[Effect], tell: Callable[[str], None]
-    ) -> None:
-        """Perform these, concurrently if they are several, and all that follows from them."""
-        while len(effects) == 1:
-            effects = await self._perform(run, effects[0], tell)
-        if effects:
-            await all_of(
-                [partial(self._follow, run, [one], tell) for one in effects],
-                at_once_max=_AT_ONCE_MAX,
-            )
-
     async def _perform(
-        self, run: _Run, effect: Effect, tell: Callable[[str], None]
+        self, run: _Run, tell: Callable[[str], None], effect: Effect
     ) -> list[Effect]:
         core, move = run.core, run.move
         if isinstance(effect, GiveUp):

@@ -333,10 +333,9 @@ class PartitionWriter:
         stamp = terms.writer
         is_cut_off = self._lease is not None and self._lease.left_s() <= 0
         try:
-            if stamp is not None and is_cut_off:
-                if self._admission.is_repeat(stamp, self._sent_state):
-                    return answered(Unknown(lease_over(self.name)))
             if stamp is not None and self._admission.is_repeat(stamp, self._sent_state):
+                if is_cut_off:
+                    return answered(Unknown(lease_over(self.name)))
                 return self._repeat(sealed, stamp, listener)
             if self._refusal is not None:
                 return answered(self._answer_to_unsent(is_numbered=stamp is not None))
@@ -662,8 +661,6 @@ class PartitionWriter:
 
     def check_deadline(self) -> None:
         """UnavailableError if the oldest entry has waited too long."""
-        if self.is_idle:
-            return
         if not self._sent and not self._waiting:
             return  # What waits for the lease is durable.
         waited_s = trio.current_time() - (self._sent or self._waiting)[0].since_s

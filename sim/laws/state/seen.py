@@ -168,7 +168,7 @@ def _ended_as(row: SegmentRecord, other: SegmentRecord) -> SegmentRecord:
 
 @attrs.frozen
 class LedgerOrigin:
-    """Whose entries a ledger of the main stream holds."""
+    """The log that a ledger of the main stream belongs to."""
 
     log: MirrorKey
     is_copy: bool
