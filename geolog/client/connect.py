@@ -40,9 +40,11 @@ from geolog.metadata.relays import RelayGroups
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
 from geolog.metadata.zookeeper import open_zookeeper, parse_servers
+from geolog.partition.home_lease import sleepless_clocks
 from geolog.partition.relay_multicast import FindRelays, RelayMulticast
 from geolog.partition.shown_owners import open_shown_owners
 from geolog.protocol.hedge_policy import AUTO, HedgePolicy
+from geolog.protocol.isolation_lease import LeaseClocks
 from geolog.transport.gateway import Gateway, gateway_of, transport_through
 from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address, Transport
@@ -64,7 +66,7 @@ async def open_log(
     config: LogConfig | None = None,
     ask_reach: AskReach | None = None,
     metadata_regions: tuple[str, ...] | None = None,
-    boottime_s: Callable[[], float] = trio.current_time,
+    lease_clocks: Callable[[], LeaseClocks] = sleepless_clocks,
     via: Via | None = "direct",
     proxies: Sequence[Address] = (),
     messages: MessageTransport | None = None,
@@ -124,9 +126,9 @@ async def open_log(
             config=config,
             ask_reach=ask_reach,
             metadata_regions=metadata_regions,
-            boottime_s=boottime_s,
+            lease_clocks=lease_clocks,
             proxies=Proxies(
-                ProxyConnections(messages, nursery),
+                ProxyConnections(messages, nursery, lease_clocks),
                 ProxyRoutes(directory, rng),
                 via,
             ),
@@ -335,7 +337,7 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
             config=terms.config,
             ask_reach=partial(reach_of, terms.servers, transport),
             metadata_regions=_checked_regions(terms.zookeeper_regions, len(terms.servers)),
-            boottime_s=boottime_s,
+            lease_clocks=machine_clocks,
             via=terms.via,
             proxies=terms.proxies,
             hedge=terms.hedge,
@@ -346,9 +348,9 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
             yield log
 
 
-def boottime_s() -> float:
-    """Seconds on a clock that goes on while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+def machine_clocks() -> LeaseClocks:
+    """The clocks of this machine: one goes on while it sleeps."""
+    return LeaseClocks(trio.current_time(), time.clock_gettime(time.CLOCK_BOOTTIME))
 
 
 def _now_us() -> int:

@@ -10,7 +10,6 @@ from functools import partial, wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 import attrs
-import trio
 
 from geolog.admin.cluster_access import ClusterAccess
 from geolog.admin.cluster_view import judge_cluster, list_nodes
@@ -93,6 +92,7 @@ from geolog.metadata.seam import BadVersionError, Freshness, Metadata
 from geolog.partition.home_failover import FailoverConfig, FailoverReport
 from geolog.partition.home_lease import LeaseTerms
 from geolog.partition.home_switch import HomeSwitch, SwitchConfig, SwitchOverReport
+from geolog.partition.lease_renewals import LeaseRenewals
 from geolog.partition.mirror_resync import MirrorResync
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.read_back import BatchReadBack
@@ -104,7 +104,7 @@ from geolog.partition.takeover import Takeover
 from geolog.protocol.failover_record import FailoverRecord
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.ids import Sequence as LogSequence
-from geolog.protocol.isolation_lease import lease_length_s
+from geolog.protocol.isolation_lease import LeaseClocks, lease_length_s
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.read_ranges import SequenceSpan
@@ -194,7 +194,7 @@ class Log:
         config: LogConfig,
         ask_reach: AskReach | None,
         metadata_regions: tuple[str, ...] | None = None,
-        boottime_s: Callable[[], float] = trio.current_time,
+        lease_clocks: Callable[[], LeaseClocks],
         proxies: Proxies,
         multicast: RelayMulticast | None = None,
         links: Callable[[StreamCatalog], RelayLinks],
@@ -241,9 +241,8 @@ class Log:
             now_us=now_us,
             lease_terms=LeaseTerms(
                 metadata=metadata,
-                homes=self._partitions.homes,
-                owners=owners,
-                boottime_s=boottime_s,
+                renewals=LeaseRenewals(metadata, self._partitions.homes, owners),
+                clocks=lease_clocks,
             ),
         )
         self._upkeep = StreamUpkeep(

@@ -1,31 +1,31 @@
 """Keeps the lease of an owner whose stream stops when its home is cut off.
 
-`IsolationLease` decides; this shell renews it by a write that checks the home record and
-touches this process's own node, both in one step.
+`IsolationLease` decides; `LeaseRenewals` renews it, with those of all other owners of this
+process.
 
 Rules: PROTOCOL H25.
 """
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
 import attrs
 import trio
 
-from geolog.catalog.stream_homes import StreamHomes
-from geolog.metadata.seam import (
-    BadVersionError,
-    Metadata,
-    NoNodeError,
-    Put,
-    SessionState,
-)
-from geolog.partition.shown_owners import ShownOwners
+from geolog.metadata.seam import Metadata, SessionState
+from geolog.partition.lease_renewals import LeaseRenewals
 from geolog.protocol.isolation_lease import RENEWED_AFTER, IsolationLease, LeaseClocks
 from geolog.protocol.stream_state import PartitionName
-from topology.errors import FencedError, GeologError, UnavailableError
+from topology.errors import GeologError, UnavailableError
 
 _AGAIN_S = 0.2
+
+
+def sleepless_clocks() -> LeaseClocks:
+    """Both clocks of a machine that never sleeps."""
+    now_s = trio.current_time()
+    return LeaseClocks(now_s, now_s)
 
 
 class LeaseListener(Protocol):
@@ -45,14 +45,9 @@ class LeaseTerms:
     """Everything that a lease is kept by."""
 
     metadata: Metadata
-    homes: StreamHomes
-    owners: ShownOwners
-    boottime_s: Callable[[], float] = trio.current_time
-    """A clock that goes on while the machine sleeps."""
-
-    def clocks(self) -> LeaseClocks:
-        """Now, by both clocks."""
-        return LeaseClocks(trio.current_time(), self.boottime_s())
+    renewals: LeaseRenewals
+    clocks: Callable[[], LeaseClocks]
+    """Now, by both clocks of this machine."""
 
 
 class HomeLease:
@@ -62,14 +57,15 @@ class HomeLease:
         self, name: PartitionName, home_epoch: int, length_s: float, terms: LeaseTerms
     ) -> None:
         """name: any partition of the stream."""
-        self._name = name
-        self._home_epoch = home_epoch
+        self.name = name
+        self.home_epoch = home_epoch
         self._terms = terms
         self._core = IsolationLease(length_s)
+        self._renewed_s = -math.inf
         self.listeners: list[LeaseListener] = []
 
     def __repr__(self) -> str:
-        return f"HomeLease({self._name.stream}, {self._core!r})"
+        return f"HomeLease({self.name.stream}, {self._core!r})"
 
     def left_s(self) -> float:
         """How long an OK may still be given; 0 outside of the lease."""
@@ -81,7 +77,7 @@ class HomeLease:
     def refusal(self) -> UnavailableError:
         """The error for an append outside of the lease."""
         return UnavailableError(
-            f"{self._name.stream} takes no appends: its home is cut off from metadata"
+            f"{self.name.stream} takes no appends: its home is cut off from metadata"
             " (on_isolation=stop). Retry later"
         )
 
@@ -89,7 +85,7 @@ class HomeLease:
         """Wait for the first lease. FencedError if the home has moved; the caller bounds it."""
         while not self._core.is_over:
             try:
-                await self._renew()
+                await self._terms.renewals.renew(self)
             except GeologError as error:
                 if not error.retriable:
                     raise
@@ -99,47 +95,55 @@ class HomeLease:
 
     async def run(self) -> None:
         """Renew the lease, once it has begun, until it is over for good."""
-        pause_s = self._core.length_s * RENEWED_AFTER
+        self._terms.renewals.keep(self)
+        try:
+            why = await self._run()
+        finally:
+            self._terms.renewals.drop(self)
+        self._end(why)
+
+    async def _run(self) -> GeologError:
+        """Renew until the lease is over; return why it is."""
         while not self._core.is_over:
-            await trio.sleep(pause_s)
-            pause_s = self._core.length_s * RENEWED_AFTER
+            await trio.sleep_until(self._renewed_s + self._renewed_after_s)
+            if trio.current_time() < self._renewed_s + self._renewed_after_s:
+                continue  # Another owner's write has renewed it meanwhile.
             try:
-                await self._renew()
-            except FencedError as error:
-                self._end(error)
-                return
+                await self._terms.renewals.renew(self)
             except GeologError as error:
                 if not error.retriable:
-                    self._end(error)
-                    return
-                pause_s = _AGAIN_S
-        self._end(
-            UnavailableError(
-                f"{self._name.stream}: the session of its owner with metadata was lost, so it"
-                " stops until it has taken the stream over again (on_isolation=stop)"
-            )
+                    return error
+                await trio.sleep(_AGAIN_S)
+        return UnavailableError(
+            f"{self.name.stream}: the session of its owner with metadata was lost, so it"
+            " stops until it has taken the stream over again (on_isolation=stop)"
         )
 
-    async def _renew(self) -> None:
-        """Ask metadata once. FencedError if the home has moved, or is failed over."""
-        terms = self._terms
-        metadata, presence = terms.metadata, terms.owners.presence
-        checks = await terms.homes.checks_to_renew(self._name, self._home_epoch)
-        stored = await metadata.find(presence)
-        session = metadata.session_id
-        if stored is None or stored.session_id != session:
-            self._core.on_lost()
-            return
-        touch = Put(presence, stored.data, stored.version)
-        self._core.on_asked(session, terms.clocks())
-        try:
-            await metadata.multi([*checks, touch])
-        except (BadVersionError, NoNodeError):
-            await terms.homes.has_changed(self._name)
-            raise UnavailableError(f"{self._name}: its home or its owner has changed") from None
-        self._core.on_answered(metadata.session_id)
+    @property
+    def _renewed_after_s(self) -> float:
+        return self._core.length_s * RENEWED_AFTER
+
+    # Events of the writes that renew it. See `RenewedLease`.
+
+    @property
+    def is_due_soon(self) -> bool:
+        """Whether more than half of the time until its next renewal has passed."""
+        return trio.current_time() > self._renewed_s + self._renewed_after_s / 2
+
+    def on_asked(self, session: int) -> None:
+        """The lease counts from now, if the write is answered in this session."""
+        self._core.on_asked(session, self._terms.clocks())
+
+    def on_answered(self, session: int) -> None:
+        """The lease is renewed, unless this is another session."""
+        self._core.on_answered(session)
+        self._renewed_s = trio.current_time()
         for listener in self.listeners:
             listener.on_lease()
+
+    def on_lost(self) -> None:
+        """The lease is over for good."""
+        self._core.on_lost()
 
     def _end(self, why: GeologError) -> None:
         self._core.on_lost()

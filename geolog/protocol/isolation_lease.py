@@ -40,6 +40,10 @@ class LeaseClocks:
     boottime_s: float
     """Does not."""
 
+    def passed_s(self, since: "LeaseClocks") -> float:
+        """The time since then, by the clock that says more."""
+        return max(self.monotonic_s - since.monotonic_s, self.boottime_s - since.boottime_s)
+
 
 @attrs.frozen
 class _Asked:
@@ -87,10 +91,7 @@ class IsolationLease:
         """How long an OK may still be given, at most; 0 outside of the lease."""
         if self._since is None:
             return 0.0
-        passed_s = max(
-            now.monotonic_s - self._since.monotonic_s, now.boottime_s - self._since.boottime_s
-        )
-        return max(0.0, self.length_s * (1 - DRIFT) - passed_s)
+        return max(0.0, self.length_s * (1 - DRIFT) - now.passed_s(self._since))
 
 
 def wait_of_failover_s(length_s: float) -> float:

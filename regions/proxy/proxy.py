@@ -14,6 +14,8 @@ from geolog.client.log import LogConfig
 from geolog.ledger.replicas.region_prober import RegionProber
 from geolog.metadata.proxies import ProxyRecord, owner_name
 from geolog.metadata.seam import Metadata
+from geolog.partition.home_lease import sleepless_clocks
+from geolog.protocol.isolation_lease import LeaseClocks
 from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address, Listener, Transport
 from geolog.transport.websocket import WebSockets
@@ -71,8 +73,8 @@ class ProxySeams:
     now_us: Callable[[], int]
     log_config: LogConfig | None
     """Settings of the partitions that it owns; None: the defaults."""
-    boottime_s: Callable[[], float] = trio.current_time
-    """A clock that goes on while the machine sleeps."""
+    lease_clocks: Callable[[], LeaseClocks]
+    """The clocks by which leases of streams that stop are kept."""
 
 
 @asynccontextmanager
@@ -86,7 +88,7 @@ async def open_write_proxy(
     now_us: Callable[[], int],
     messages: MessageTransport | None = None,
     log_config: LogConfig | None = None,
-    boottime_s: Callable[[], float] = trio.current_time,
+    lease_clocks: Callable[[], LeaseClocks] = sleepless_clocks,
 ) -> AsyncIterator[WriteProxy]:
     """Serve while the block lasts.
 
@@ -103,7 +105,7 @@ async def open_write_proxy(
         rng=rng,
         now_us=now_us,
         log_config=log_config,
-        boottime_s=boottime_s,
+        lease_clocks=lease_clocks,
     )
     to_end = trio.Event()
     async with open_background() as nursery:
@@ -179,7 +181,7 @@ async def _serve_at(
             rng=seams.rng,
             now_us=seams.now_us,
             config=seams.log_config,
-            boottime_s=seams.boottime_s,
+            lease_clocks=seams.lease_clocks,
             via="proxy",
             messages=seams.messages,
         ) as log,

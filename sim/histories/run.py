@@ -116,6 +116,7 @@ class _Run:
         self._ends_at_breach = ends_at_breach
         self.history = History()
         self.history.may_forget_writers = options.stream.may_forget_writers
+        self.history.stops_when_isolated = options.knobs.stops_when_isolated
         self.faults: dict[str, int] = {}
         self.sometimes: set[str] = set()
         self.simulated_s = 0.0

@@ -65,6 +65,8 @@ SOMETIMES = {
     "failed-over": "the stream fails over to another region",
     "failed-over-whole": "a failover reads the log at the old home to its end",
     "failed-over-fetched": "the new home is completed from the mirror of another region",
+    "answered-in-lease": "a home that stops when it is cut off answers inside its lease",
+    "stopped-alone": "such a home is cut off, and takes no appends or answers none",
     "left-behind": "an acknowledged record is kept aside: a failover left it behind",
     "reader-diverged": "a reader was ahead of the new home, and gets a gap",
     "relay-replayed": "a relay sends what a target has missed",

@@ -39,6 +39,7 @@ from sim.planted.damage_bugs import DAMAGE_BUGS
 from sim.planted.directory_bugs import DIRECTORY_BUGS
 from sim.planted.failover_bugs import FAILOVER_BUGS
 from sim.planted.hand_over_bugs import HAND_OVER_BUGS
+from sim.planted.isolation_bugs import ISOLATION_BUGS
 from sim.planted.metadata_bugs import METADATA_BUGS
 from sim.planted.move_bugs import MOVE_BUGS
 from sim.planted.owner_bugs import OWNER_BUGS
@@ -267,6 +268,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **RELAY_BUGS,
     **MOVE_BUGS,
     **FAILOVER_BUGS,
+    **ISOLATION_BUGS,
     **REPLICA_BUGS,
     **SESSION_BUGS,
     **STREAM_BUGS,

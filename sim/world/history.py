@@ -72,6 +72,8 @@ class Append:
     been forgotten before. None if there was no repeat."""
     is_duplicate: bool = False
     """Whether the answer said that it was in the log before."""
+    home_epoch_then: int = 0
+    """The home epoch of the stream when the answer was heard, and still counted."""
 
     @property
     def place(self) -> Place:
@@ -232,6 +234,8 @@ class History:
     """When an operator was told that the stream is sealed."""
     partitions: tuple[int, int] = attrs.field(default=(1, 1), init=False)
     """How many partitions there certainly are, and how many there may be."""
+    stops_when_isolated: bool = attrs.field(default=False, init=False)
+    """Whether the stream takes no appends while its home is cut off."""
     may_forget_writers: bool = attrs.field(default=False, init=False)
     """Whether idle named writers may be forgotten once their records are trimmed."""
     sessions: list[OpenedSession] = attrs.field(factory=list, init=False)

@@ -109,6 +109,12 @@ class Knobs:
     """Share of the failovers that their operator stops in the middle."""
     failovers_at_once_share: float = 0.0
     """Share of the failovers that another one follows at once."""
+    stops_when_isolated: bool = False
+    """Whether the stream takes no appends while its home is cut off (`on_isolation=stop`)."""
+    clock_drift_max: float = 0.0
+    """Share by which the clocks of a host, which leases are kept by, run slow or fast."""
+    are_pauses_sleep: bool = False
+    """Whether the machine of a paused process sleeps: one of its clocks stands still."""
     is_target_wiped: bool = False
     """Whether, once all is calm, a target of the relayed stream loses all its disks."""
     is_rpo_of_any: bool = False

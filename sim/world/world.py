@@ -27,6 +27,7 @@ from sim.fakes.memory_transport import MemoryNetwork
 from sim.scheduling import RunQueue, enter_process
 from sim.world.chance import chance
 from sim.world.endings import is_foreseen, words_of
+from sim.world.machine_clock import MachineClock
 from sim.world.network import WorldLinks
 from sim.world.node import WorldNode, bays, storage_config
 from sim.world.options import Options
@@ -93,6 +94,7 @@ class World:
         """Regions whose nodes have all lost their disks: their mirrors begin again."""
         self.surprises: list[tuple[Process, Exception]] = []
         """Processes that ended with an error that no code expects."""
+        self._machine_clocks: dict[str, MachineClock] = {}
         self._client_mains: dict[str, ClientMain] = {}
         self._incarnations: dict[str, int] = {}
         self._all: list[Process] = []
@@ -110,6 +112,14 @@ class World:
     def rng(self, purpose: str) -> Random:
         """A source of chance of this seed, for one purpose."""
         return chance(self._seed, purpose)
+
+    def _clock_of(self, host: str) -> MachineClock:
+        """The clocks of a host, by which it keeps leases."""
+        if host not in self._machine_clocks:
+            drift = self.options.knobs.clock_drift_max
+            rng = chance(self._seed, f"clock of {host}")
+            self._machine_clocks[host] = MachineClock(1 + rng.uniform(-drift, drift))
+        return self._machine_clocks[host]
 
     # Starting processes.
 
@@ -213,6 +223,8 @@ class World:
         process.life = Life.PAUSED
         self.trace.add(host, "pause", process.key)
         self.queue.hold(process.key)
+        if self.options.knobs.are_pauses_sleep:
+            self._clock_of(host).fall_asleep()
         if process.session is not None:
             process.session.cut_off(noticed_after_s=math.inf)
 
@@ -222,6 +234,7 @@ class World:
             return
         process.life = Life.RUNNING
         self.trace.add(process.host, "resume", process.key)
+        self._clock_of(process.host).wake()
         self.queue.release(process.key)
         learns_after_s = blind_s + self._metadata_rng.choice((0.0, 0.01, 0.3))
         self._nursery.start_soon(self._restore_session, process, learns_after_s)
@@ -310,6 +323,7 @@ class World:
                 rng=rng,
                 config=self._log_config,
                 now_us=lambda: self.seams.now_us(process.host),
+                lease_clocks=self._clock_of(process.host).read,
                 via="proxy" if self.proxies else "direct",
                 hedge=hedge_of_world(self.options.knobs.hedge),
                 messages=MemoryMessages(self.network.transport(process.host)),
@@ -350,6 +364,7 @@ class World:
                 cluster=CLUSTER,
                 rng=chance(self._seed, process.key),
                 now_us=lambda: self.seams.now_us(proxy.host),
+                lease_clocks=self._clock_of(proxy.host).read,
                 log_config=self._log_config,
             ) as serving,
         ):

@@ -6,7 +6,7 @@ from sim.histories.run import run_seed
 from sim.world.chance import Draws
 from sim.world.draws.base_options import BASE
 from sim.world.draws.drawing import options_of_seed
-from sim.world.draws.failover_draws import with_homes_cut_off
+from sim.world.draws.failover_draws import with_homes_cut_off, with_homes_that_stop
 from sim.world.faults.all_faults import FAULTS
 from sim.world.options import Options
 
@@ -22,6 +22,15 @@ def test_what_a_failover_leaves_behind_is_kept_told_of_and_in_no_stream() -> Non
     assert report.violations == []
     assert {"failed-over", "left-behind"} <= set(report.sometimes)
     assert report.acknowledged > 0
+
+
+def test_a_home_that_stops_when_it_is_cut_off_answers_nobody_once_another_one_begins() -> None:
+    drawn = with_homes_that_stop(BASE, Draws(7))
+    hazards = attrs.evolve(drawn.hazards, chaos_s=18.0)
+    report = run_seed(7, options=attrs.evolve(drawn, hazards=hazards))
+
+    assert report.violations == []
+    assert {"answered-in-lease", "stopped-alone", "failed-over"} <= set(report.sometimes)
 
 
 def test_some_seeds_draw_failovers() -> None:

@@ -26,6 +26,7 @@ from geolog.cli.invocation import (
 from geolog.cli.settings.roles import PARENT_PIPE_VARIABLE, PROXY, RELAY, STORAGE, ZOOKEEPER
 from geolog.cli.signals import ending_at_signals, ends_in_time
 from geolog.cli.terminal.output import Plain, print_json
+from geolog.client.connect import machine_clocks
 from geolog.settings.sources import (
     Role,
     Setting,
@@ -310,7 +311,7 @@ def proxy() -> None:
                 transport=transport_through(gateway),
                 cluster=invocation.config.cluster,
                 rng=random.Random(),
-                boottime_s=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+                lease_clocks=machine_clocks,
                 now_us=lambda: time.time_ns() // 1000,  # noqa: TID251 - where it is born.
             ) as opened,
         ):

@@ -10,7 +10,7 @@ Rules: PROTOCOL S23.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import assert_never
 
@@ -20,6 +20,8 @@ import trio
 from geolog.background import open_background
 from geolog.partition.batch_admission import FenceRefusedError
 from geolog.partition.batch_sink import AnswerListener
+from geolog.partition.home_lease import sleepless_clocks
+from geolog.protocol.isolation_lease import LeaseClocks
 from geolog.protocol.writer_standing import WriterFence, WriterStanding
 from geolog.transport.message_socket import (
     MessageSocket,
@@ -314,7 +316,14 @@ async def open_proxy_connection(
 class ProxyConnections:
     """Connections of this process, one to each proxy; opened when first needed."""
 
-    def __init__(self, messages: MessageTransport, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        messages: MessageTransport,
+        nursery: trio.Nursery,
+        lease_clocks: Callable[[], LeaseClocks] = sleepless_clocks,
+    ) -> None:
+        """lease_clocks: those of this machine; an answer counts until the first one says no."""
+        self.lease_clocks = lease_clocks
         self._messages = messages
         self._nursery = nursery
         self._connections: dict[Address, ProxyConnection] = {}

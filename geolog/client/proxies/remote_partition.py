@@ -27,6 +27,7 @@ from geolog.partition.repeated_batch import ForgottenSeqError, RepeatUnreadError
 from geolog.protocol.append_failure import told_as_unknown, told_of_record
 from geolog.protocol.home_record import Lineage
 from geolog.protocol.ids import Sequence
+from geolog.protocol.isolation_lease import LeaseClocks
 from geolog.protocol.owner_answers import (
     FirstPlace,
     OwnerEnded,
@@ -83,8 +84,8 @@ class RemoteBatch(SentBatch):
 
     sealed: SealedBatch
     terms: BatchTerms
-    sent_s: float = 0.0
-    """When it was sent first on the connection that is open."""
+    sent_at: LeaseClocks | None = None
+    """When it was sent last, by the clocks of this machine."""
 
 
 @attrs.frozen
@@ -196,7 +197,7 @@ class RemotePartition:
             assert self._channel is not None
             connection, channel = self._channel
             number, batch = due
-            batch.sent_s = trio.current_time()
+            batch.sent_at = self._connections.lease_clocks()
             connection.send_batch(SendBatch(channel.number, number, batch.terms, batch.sealed))
 
     def on_answers(self) -> None:
@@ -215,12 +216,8 @@ class RemotePartition:
         batch = self._sent.on_answer(message.number)
         match message:
             case BatchPlaced(segment=segment, entry=entry, slot=slot, first_sequence=first):
-                until_s = None
-                if message.valid_ms is not None:
-                    until_s = batch.sent_s + message.valid_ms / 1e3
-                placed = Placed(segment, entry, slot, Sequence(first), until_s)
-                is_late = until_s is not None and trio.current_time() > until_s
-                batch.finish(Unknown(lease_over(self.name)) if is_late else placed)
+                placed = Placed(segment, entry, slot, Sequence(first))
+                batch.finish(self._valid(placed, batch, message.valid_ms))
             case BatchCompared(rows=rows) if batch.listener is None:
                 batch.finish(Repeated(ToldRecords(rows)))
             case BatchCompared(rows=rows):  # An earlier owner has appended it.
@@ -230,6 +227,18 @@ class RemotePartition:
             case _:
                 assert_never(message)
         return batch
+
+    def _valid(
+        self, placed: Placed, batch: RemoteBatch, valid_ms: int | None
+    ) -> Placed | Unknown:
+        """The answer, if the owner's lease lasts: it counts from the sending of the batch."""
+        if valid_ms is None:
+            return placed
+        assert batch.sent_at is not None
+        left_s = valid_ms / 1e3 - self._connections.lease_clocks().passed_s(batch.sent_at)
+        if left_s < 0:
+            return Unknown(lease_over(self.name))
+        return attrs.evolve(placed, valid_until_s=trio.current_time() + left_s)
 
     # Channels.
 

@@ -45,7 +45,10 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
     ),
     "4": (laws_of_appends.sealed_takes_nothing, laws_of_reads.sealed_stays),
     "9": (laws_of_reads.list_order_is_append_order,),
-    "10": (laws_of_hand_overs.lost_means_anothers,),
+    "10": (
+        laws_of_hand_overs.lost_means_anothers,
+        laws_of_forks.replaced_homes_answer_nobody,
+    ),
     "11": (laws_of_reads.shown_stays, laws_of_forks.shown_is_kept),
     "13": (
         laws_of_appends.real_time_orders,

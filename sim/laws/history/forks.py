@@ -52,6 +52,26 @@ def _is_behind(append: Append, segment: int, entry: int, segment_next: int) -> b
     return place >= (segment, entry) and append.dlsn.segment < segment_next
 
 
+def replaced_homes_answer_nobody(history: History, _ending: Ending) -> Iterator[str]:
+    """Law 10: a home that stops when it is cut off answers nobody once another one begins."""
+    if not history.stops_when_isolated:
+        return
+    failed_over = {one.home_epoch for one in history.failovers}
+    for append in history.acknowledged() + history.left_behind():
+        if append.is_duplicate:
+            continue
+        assert append.dlsn is not None
+        for fork in history.forks_of(append.partition):
+            is_of_earlier = append.dlsn.segment < fork.segment_next
+            is_late = append.home_epoch_then >= fork.home_epoch
+            if fork.home_epoch in failed_over and is_of_earlier and is_late:
+                yield (
+                    f"{name_of(append.value)} was answered at {append.dlsn} of partition"
+                    f" {append.partition} in home epoch {append.home_epoch_then}; its home"
+                    f" stops when it is cut off, and was replaced by epoch {fork.home_epoch}"
+                )
+
+
 def shown_is_kept(history: History, _ending: Ending) -> Iterator[str]:
     """Law 11: a record that was shown, and then left behind, is kept aside as it was shown."""
     kept = _kept(history)

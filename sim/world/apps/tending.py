@@ -60,6 +60,7 @@ class Tending:
                 **terms,
                 relay_to=list(options.relay_to),
                 relay_evict_bytes=self.calls.knobs.relay_evict_bytes,
+                on_isolation="stop" if self.calls.knobs.stops_when_isolated else "continue",
                 rpo_max_s=self.calls.knobs.rpo_max_s,
                 rpo_targets=self._rpo_targets() if self.calls.knobs.rpo_max_s else "all",
                 partitions=stream.partitions,

@@ -221,9 +221,15 @@ class Tenure:
     def _on_receipt(self, append: Append, receipt: geolog.Receipt) -> None:
         if not self.calls.is_heard(self.process):
             return
+        if receipt.valid_until_s is not None:
+            self.calls.history.happened.add("answered-in-lease")
+            if trio.current_time() > receipt.valid_until_s:  # It was held up on its last way.
+                self._end(append, "unknown", "heard too late")
+                return
         append.partition, append.sequence = receipt.partition, receipt.sequence
         append.dlsn, append.answered_by = receipt.dlsn, self._owner_of(receipt)
         append.is_duplicate = receipt.duplicate
+        _, append.home_epoch_then = self.calls.home_of()
         self.calls.note_trims(append)
         self.records.on_answered(append, self.process.host)
         self._end(append, "acknowledged", f"{receipt.sequence} {receipt.dlsn}")
@@ -236,6 +242,8 @@ class Tenure:
 
     def _fail(self, append: Append, error: geolog.GeologError) -> geolog.GeologError | None:
         """Note the outcome of an append; return the error that ends the round, if any."""
+        if "on_isolation=stop" in str(error):
+            self.calls.history.happened.add("stopped-alone")
         if isinstance(error, geolog.ForgottenSeqError):
             self.records.give_up(append, self.process.host)
             self._end(append, error.outcome, repr(error))

@@ -13,6 +13,10 @@ _SHARE = 0.5
 _MATRIX_SHARE = 0.2
 _MOVED_SHARE = 0.3
 _EVICTING_SHARE = 0.1
+_STOPPING_SHARE = 0.4
+
+DRIFT_MAX = 0.015
+"""Below the margin of leases, `geolog.protocol.isolation_lease.DRIFT`."""
 
 
 def draw_failovers(drawn: Options, draws: Draws) -> Options:
@@ -45,6 +49,9 @@ def failed_over(relayed: Options, draws: Draws) -> Options:
             knobs,
             moves_rest_s_max=knobs.moves_rest_s_max if is_moved else None,
             relay_evict_bytes=knobs.relay_evict_bytes if is_evicting else None,
+            stops_when_isolated=draws.happens("stops when isolated", _STOPPING_SHARE),
+            clock_drift_max=draws.choice("drift of clocks", (0.0, DRIFT_MAX)),
+            are_pauses_sleep=draws.happens("pauses are sleep", 0.5),
             other_bytes_share=0.0,  # A number that was left behind may be used again.
             rpo_max_bytes=None,
             rpo_max_s=None,
@@ -93,6 +100,7 @@ def with_homes_cut_off(options: Options, draws: Draws) -> Options:
             moves_rest_s_max=None,
             relays_after_s=0.0,
             relay_evict_bytes=None,
+            stops_when_isolated=False,
             appends_per_tenure=400,
             pause_s_max=0.6,
             pipelined_max=4,
@@ -107,5 +115,31 @@ def with_homes_cut_off(options: Options, draws: Draws) -> Options:
             drawn.hazards,
             duration_s_max=14.0,
             strikes_per_s=((HOME_CUT_OFF, 0.5), (CUT_REGIONS, 0.1)),
+        ),
+    )
+
+
+def with_homes_that_stop(options: Options, draws: Draws) -> Options:
+    """The same, and the home takes no appends while it is cut off; clocks drift and sleep."""
+    drawn = with_homes_cut_off(options, draws)
+    return attrs.evolve(
+        drawn,
+        knobs=attrs.evolve(
+            drawn.knobs,
+            stops_when_isolated=True,
+            clock_drift_max=DRIFT_MAX,
+            are_pauses_sleep=True,
+            pause_s_max=0.2,
+            # Leases that outlive the search for a home that is gone.
+            session_timeout_s=draws.choice("session of homes that stop", (4.0, 12.0)),
+        ),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            strikes_per_s=(
+                (HOME_CUT_OFF, 0.35),
+                (HOME_LOST, 0.15),
+                ("pause-process", 0.3),
+                ("zombie-writer", 0.2),
+            ),
         ),
     )
