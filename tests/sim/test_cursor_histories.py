@@ -5,6 +5,7 @@ from typing import cast
 import attrs
 import pytest
 
+from geolog.client.reading.record import Gap, GapReason
 from geolog.protocol.cursor_state import CursorPartition, PartitionStanding
 from geolog.protocol.ids import DLSN
 from sim.histories.run import run_seed
@@ -61,7 +62,7 @@ class Seen:
 def broken_by(*steps: tuple[str, int, int, int], readers: str = "ab") -> list[str]:
     """Judge records of one partition: reader, sequence, version, seeks."""
     law, history = CommitsInOrder(), History()
-    history.cursor.done[0].update(range(8))
+    history.cursor.delivered[0].update((1, sequence) for sequence in range(8))
     return [
         words
         for reader, sequence, version, seeks in steps
@@ -127,7 +128,26 @@ def test_a_record_that_no_reader_was_given_breaks_the_law() -> None:
     history.is_cursor_read = True
 
     [told] = everything_is_delivered(history, Ending([record]))
-    history.cursor.done[0].add(3)
+    history.cursor.delivered[0].add((1, 3))
 
     assert told == "no reader of the cursor was given sequence 3"
     assert list(everything_is_delivered(history, Ending([record]))) == []
+
+
+def test_a_record_behind_a_fork_is_not_done_because_another_one_was_in_its_place() -> None:
+    record = Found(
+        partition=0,
+        sequence=3,
+        dlsn=DLSN(9, 0, 0),
+        timestamp_us=0,
+        value=b"of the new home",
+        home_epoch=2,
+    )
+    history = History()
+    history.is_cursor_read = True
+    history.cursor.delivered[0].add((1, 3))
+    history.cursor.on_done(Gap("shop/orders", 0, GapReason.DIVERGED, 3, 5, 2))
+
+    [told] = everything_is_delivered(history, Ending([record]))
+
+    assert told == "no reader of the cursor was given sequence 3"

@@ -9,7 +9,6 @@ def everything_is_delivered(history: History, ending: Ending) -> Iterator[str]:
     """Law 27: once a cursor was read to the end, every record was delivered."""
     if not history.is_cursor_read:
         return
-    done = history.cursor.done
     for record in ending.found:
-        if record.sequence not in done[record.partition]:
+        if not history.cursor.is_done(record.partition, record.home_epoch, record.sequence):
             yield f"no reader of the cursor was given {words_of(record.place)}"

@@ -1,10 +1,12 @@
 """Law 27: only the reader that has a partition commits, forwards, and what it is done with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from geolog.protocol.cursor_state import NO_READER, PartitionStanding
+from geolog.protocol.home_record import Fork
+from geolog.protocol.ids import Position
 from sim.laws.state.seen import CursorLook, Look
 
 
@@ -13,7 +15,7 @@ class CommitsInOrder:
     """Keeps the cursor as seen last, and how far its commits were compared with deliveries."""
 
     _before: CursorLook | None = None
-    _checked_to: dict[int, int] = attrs.field(factory=dict)
+    _checked_to: dict[int, Position] = attrs.field(factory=dict)
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the records of the cursor's partitions with those seen last."""
@@ -33,16 +35,36 @@ class CommitsInOrder:
         position = standing.record.position
         if position is None:
             return
-        done = now.history.cursor.done[partition]
         trim = now.trims[partition].first_sequence if partition in now.trims else 0
-        first = max(trim, self._checked_to.get(partition, 0))
+        checked = self._checked_to.get(partition)
+        # In another home epoch a sequence may name another record.
+        is_same_epoch = checked is not None and checked.home_epoch == position.home_epoch
+        first = max(trim, checked.sequence if checked is not None and is_same_epoch else 0)
+        forks = now.history.forks_of(partition)
         for sequence in range(first, position.sequence):
-            if sequence not in done:
+            homes = _homes_of(sequence, position.home_epoch, forks)
+            if not any(
+                now.history.cursor.is_done(partition, home_epoch, sequence)
+                for home_epoch in homes
+            ):
                 yield (
                     f"the cursor is at {position} of partition {partition}, but no reader was"
                     f" done with {sequence}"
                 )
-        self._checked_to[partition] = max(first, position.sequence)
+        sequence = max(first, position.sequence)
+        self._checked_to[partition] = Position(position.home_epoch, sequence)
+
+
+def _homes_of(sequence: int, home_epoch: int, forks: Sequence[Fork]) -> range:
+    """The home epochs in which a record may have been appended, by the forks until one of them.
+
+    A partition that was added at a later home has no fork of that one, and began there.
+    """
+    known = [fork for fork in forks if fork.home_epoch <= home_epoch]
+    began = [fork.home_epoch for fork in known if fork.sequence <= sequence]
+    if began:
+        return range(max(began), max(began) + 1)
+    return range(1, min((fork.home_epoch for fork in known), default=home_epoch + 1))
 
 
 def _wrong_step(
