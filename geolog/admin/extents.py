@@ -38,7 +38,8 @@ async def extents_of(
     before: SegmentRecord | None = None
     async with aclosing(access.partitions.segments.from_first(name)) as listed:
         async for some in listed:
-            segments = [one for one in some if one.row_number <= end.row_number]
+            records = [one.record for one in some]
+            segments = [one for one in records if one.row_number <= end.row_number]
             ledgers = await access.catalog.records_of([one.ledger for one in segments])
             for segment, ledger in zip(segments, ledgers, strict=True):
                 if ledger is None:

@@ -17,7 +17,7 @@ from geolog.catalog.partition_owners import (
     no_owner,
     no_partition,
 )
-from geolog.catalog.segment_records import SegmentRecords
+from geolog.catalog.segment_records import SegmentRecords, VersionedSegment
 from geolog.catalog.stream_homes import StreamHomes
 from geolog.ledger.ledger_metadata import LedgerMetadata
 from geolog.metadata.documents import open_document, seal_document
@@ -36,7 +36,6 @@ from geolog.metadata.seam import (
 from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
 from geolog.protocol.stream_state import (
     PartitionName,
-    SegmentRecord,
     SequenceGap,
     TrimRecord,
 )
@@ -222,26 +221,26 @@ class PartitionTrims:
             async for some in listed:
                 await self._drop(name, some)
 
-    async def _drop(self, name: PartitionName, segments: list[SegmentRecord]) -> None:
+    async def _drop(self, name: PartitionName, segments: list[VersionedSegment]) -> None:
         """Delete segments with their ledgers, in one step, but ledgers that others list."""
-        shared = [one for one in segments if one.shared_with]
-        alone = [one for one in segments if not one.shared_with]
+        shared = [one for one in segments if one.record.shared_with]
+        alone = [one for one in segments if not one.record.shared_with]
         for each in shared:
-            await self._drop_shared(name, each)
+            await self._drop_row(name, each.record.row_number)
         if not alone:
             return
         try:
             await self._metadata.multi(
                 [one for each in alone for one in self._drops(name, each)]
             )
-        except NoNodeError:  # Another process deletes them as well.
+        except (BadVersionError, NoNodeError):
+            # Another process deletes them as well, or a fork has cut one of them meanwhile.
             for each in alone:
-                await self._drop_quietly(name, each)
-        await self._ledgers.drop_empty_buckets([one.ledger for one in alone])
+                await self._drop_row(name, each.record.row_number)
+        await self._ledgers.drop_empty_buckets([one.record.ledger for one in alone])
 
-    async def _drop_shared(self, name: PartitionName, known: SegmentRecord) -> None:
-        """Delete a row; the last of the lists that share its ledger deletes that, too."""
-        row = known.row_number
+    async def _drop_row(self, name: PartitionName, row: int) -> None:
+        """Delete a row as it is now; the last list that names its ledger deletes that, too."""
         while found := await self._segments.at(name, [row]):
             segment = found[0].record
             others: list[Operation] = []
@@ -264,16 +263,11 @@ class PartitionTrims:
             if not others:
                 await self._ledgers.drop_empty_buckets([segment.ledger])
 
-    def _drops(self, name: PartitionName, segment: SegmentRecord) -> list[Operation]:
+    def _drops(self, name: PartitionName, segment: VersionedSegment) -> list[Operation]:
         return [
-            Delete(self._paths.segment(name, segment.row_number)),
-            self._ledgers.delete(segment.ledger),
+            Delete(self._paths.segment(name, segment.record.row_number), segment.version),
+            self._ledgers.delete(segment.record.ledger),
         ]
-
-    async def _drop_quietly(self, name: PartitionName, segment: SegmentRecord) -> None:
-        for operation in self._drops(name, segment):
-            with suppress(NoNodeError):
-                await self._metadata.multi([operation])
 
 
 @attrs.define
@@ -282,18 +276,19 @@ class _WholeSegments:
 
     first_sequence: Sequence
     is_over: bool = False
-    _waiting: list[SegmentRecord] = attrs.field(factory=list)
+    _waiting: list[VersionedSegment] = attrs.field(factory=list)
     """Rows of one segment, all before the sequence; its next row may not be."""
 
-    def gone_before(self, row: SegmentRecord) -> list[SegmentRecord]:
+    def gone_before(self, found: VersionedSegment) -> list[VersionedSegment]:
         """The rows that turn out to be of such segments as this one follows."""
         if self.is_over:
             return []
-        gone: list[SegmentRecord] = []
-        if self._waiting and row.segment != self._waiting[0].segment:
+        gone: list[VersionedSegment] = []
+        row = found.record
+        if self._waiting and row.segment != self._waiting[0].record.segment:
             gone, self._waiting = self._waiting, []
         if row.last_sequence is None or row.last_sequence >= self.first_sequence:
             self.is_over = True
         else:
-            self._waiting.append(row)
+            self._waiting.append(found)
         return gone

@@ -128,7 +128,7 @@ class SegmentRecords:
 
     async def from_first(
         self, name: PartitionName
-    ) -> AsyncGenerator[list[SegmentRecord], None]:
+    ) -> AsyncGenerator[list[VersionedSegment], None]:
         """The list from its front, at most `_AT_ONCE_MAX` segments at a time."""
         count = _AT_FIRST
         for bucket in await self.buckets(name):
@@ -136,4 +136,4 @@ class SegmentRecords:
             while numbers:
                 asked, numbers = numbers[:count], numbers[count:]
                 count = min(2 * count, _AT_ONCE_MAX)
-                yield [one.record for one in await self.at(name, asked)]
+                yield await self.at(name, asked)

@@ -7,6 +7,7 @@ import trio
 
 from geolog.catalog import partition_trims
 from geolog.catalog.home_moves import HomeMoves, MirrorsReclaimedError
+from geolog.catalog.segment_records import VersionedSegment
 from geolog.catalog.stream_homes import StreamHomes, VersionedHome
 from geolog.client.log import Log
 from geolog.client.reading.scan import PartitionScan
@@ -203,11 +204,12 @@ def keep_the_records_home(position: Position, _known: Position | None) -> Positi
 
 
 def gone_by_row(
-    whole: partition_trims._WholeSegments, row: SegmentRecord
-) -> list[SegmentRecord]:
+    whole: partition_trims._WholeSegments, found: VersionedSegment
+) -> list[VersionedSegment]:
     """Drop each row that lies before the trim, whatever stays of its segment."""
-    whole.is_over = row.last_sequence is None or row.last_sequence >= whole.first_sequence
-    return [] if whole.is_over else [row]
+    last = found.record.last_sequence
+    whole.is_over = last is None or last >= whole.first_sequence
+    return [] if whole.is_over else [found]
 
 
 def scan_as_if_never_moved(

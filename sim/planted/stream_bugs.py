@@ -3,6 +3,7 @@
 import trio
 
 from geolog.catalog.partition_trims import PartitionTrims
+from geolog.catalog.segment_records import VersionedSegment
 from geolog.client.reading.gone import TrimmedRun
 from geolog.client.reading.walk import PartitionWalk
 from geolog.client.writing import partitioner
@@ -41,12 +42,13 @@ said_to_be_final = property(lambda _receipt: False, _forget)
 
 
 async def drop_one_more(
-    trims: PartitionTrims, name: PartitionName, segments: list[SegmentRecord]
+    trims: PartitionTrims, name: PartitionName, segments: list[VersionedSegment]
 ) -> None:
     """Remove one segment more from the list than lies before the trim."""
-    listed = [one.record for one in await trims._segments.all(name)]
-    going = {one.segment for one in segments}
-    behind = [one for one in listed if one.is_completed and one.segment not in going]
+    listed = await trims._segments.all(name)
+    going = {one.record.segment for one in segments}
+    completed = [one for one in listed if one.record.is_completed]
+    behind = [one for one in completed if one.record.segment not in going]
     await _drop(trims, name, segments + behind[:1] if segments else [])
 
 
