@@ -6,6 +6,7 @@ import attrs
 
 from geolog.catalog.kept_rests import DeadBranch, KeptRests
 from geolog.catalog.partition_owners import VersionedOwner
+from geolog.client.reading.walk import PartitionWalk
 from geolog.metadata.documents import seal_document
 from geolog.metadata.seam import Operation, Put
 from geolog.partition import home_failover, mirror_opening
@@ -17,12 +18,12 @@ from geolog.protocol.failover_record import RangeAtRisk
 from geolog.protocol.home_record import Fork
 from geolog.protocol.ids import SegmentEntry
 from geolog.protocol.ids import Sequence as LogSequence
-from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.protocol.watermark import Watermark
 from sim.planted.planted_bug import PlantedBug
 from sim.world.apps.failing_over import HOME_CUT_OFF
 from sim.world.chance import Draws
-from sim.world.draws.failover_draws import with_homes_cut_off
+from sim.world.draws.failover_draws import with_homes_cut_off, with_homes_lost_in_a_row
 from sim.world.options import Options
 
 # A planted bug changes private state of the code that it breaks.
@@ -131,6 +132,10 @@ async def make_it_begin_late(
     await _make(rests, rest, late, branch)
 
 
+async def stay_in_the_dead_branch(_walk: PartitionWalk, _segment: SegmentRecord) -> None:
+    """Go on by number in a later home, whatever of the old one was read."""
+
+
 FAILOVER_BUGS: dict[str, PlantedBug] = {
     "fork-above-the-home": PlantedBug(
         142,
@@ -182,6 +187,12 @@ FAILOVER_BUGS: dict[str, PlantedBug] = {
         "the range that a failover tells of begins one record late",
         [(home_failover, "range_at_risk", tell_from_the_next_record)],
         drawn_for=with_homes_cut_off,
+    ),
+    "dead-branch-left-by-number": PlantedBug(
+        155,
+        "a reader leaves a dead branch by number, and skips what the new home has there",
+        [(PartitionWalk, "_leave_dead_branch", stay_in_the_dead_branch)],
+        drawn_for=with_homes_lost_in_a_row,
     ),
     "rest-begins-late": PlantedBug(
         150,

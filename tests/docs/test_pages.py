@@ -124,7 +124,13 @@ def runnable_pages() -> Iterator[tuple[Path, str]]:
 @pytest.mark.parametrize(
     ("page", "place_name"),
     [
-        pytest.param(page, place, id=f"{page.relative_to(ROOT)}-{place}")
+        # The pages of one demo stay in one process: another would start a demo of its own.
+        pytest.param(
+            page,
+            place,
+            id=f"{page.relative_to(ROOT)}-{place}",
+            marks=pytest.mark.xdist_group(place),
+        )
         for page, place in runnable_pages()
     ],
 )

@@ -143,3 +143,28 @@ def with_homes_that_stop(options: Options, draws: Draws) -> Options:
             ),
         ),
     )
+
+
+def with_homes_lost_in_a_row(options: Options, draws: Draws) -> Options:
+    """The same for long, and a home is cut off while the one before it is still away.
+
+    So a region comes back that has missed two failovers. Readers follow in all regions, of
+
+    """
+    drawn = with_homes_cut_off(options, draws)
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(drawn.shape, readers_count=3),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            pause_s_max=0.3,
+            segment_bytes=1 << 20,
+            failovers_rest_s_max=0.5,
+        ),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            chaos_s=45.0,
+            duration_s_max=25.0,
+            strikes_per_s=((HOME_CUT_OFF, 0.3),),
+        ),
+    )

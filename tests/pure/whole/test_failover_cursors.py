@@ -56,7 +56,7 @@ async def test_a_cursor_held_where_the_home_was_lost_is_not_lost_to_another_regi
                 rest = [words_of(await anext(items)) for _ in range(7)]
 
     assert seen == [(b"%d" % number, number, 1) for number in range(7)]
-    # What it had read ahead in the lost home is still given, before the gap.
+    # It still gives the records that it had read ahead in the lost home, before the gap.
     assert rest == [(b"%d" % n, n, 1) for n in (7, 8, 9)] + [("diverged", 4, 10), *NEW]
 
 
