@@ -388,7 +388,7 @@ class PartitionWriter:
                 stamp,
                 writer,
                 self._read_back,
-                may_tell=lambda: lease is None or lease.left_s() > 0,
+                lease_left_s=lambda: None if lease is None else lease.left_s(),
             )
         )
 

@@ -5,6 +5,9 @@ Rules: PROTOCOL S5 and S19.
 
 from collections.abc import Awaitable, Callable
 
+import attrs
+import trio
+
 from geolog.protocol.ids import DLSN, Sequence
 from geolog.protocol.owner_answers import FirstPlace, RepeatedRecords, lease_over
 from geolog.protocol.partition_state import BATCHES_REMEMBERED, WriterState, WrittenBatch
@@ -61,13 +64,13 @@ class RepeatedBatch(RepeatedRecords):
         writer: WriterState,
         read_back: ReadBack,
         *,
-        may_tell: Callable[[], bool] = lambda: True,
+        lease_left_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         """`writer`: the writer's state after all acknowledged entries.
 
-        may_tell: whether the owner may still answer, asked when an answer is ready.
+        lease_left_s: how long an answer counts, asked when it is ready; None: for good.
         """
-        self._may_tell = may_tell
+        self._lease_left_s = lease_left_s
         self._name = name
         self._sealed = sealed
         self._seqs = list(stamp.seqs)
@@ -89,9 +92,12 @@ class RepeatedBatch(RepeatedRecords):
         if written is None:
             raise self._not_remembered(seq)
         found = await self._compared(written, seq, row)
-        if not self._may_tell():
+        left_s = self._lease_left_s()
+        if left_s is None:
+            return found
+        if left_s <= 0:
             raise lease_over(self._name)
-        return found
+        return attrs.evolve(found, valid_until_s=trio.current_time() + left_s)
 
     def _not_remembered(self, seq: int) -> ConflictError:
         highest = self._writer.seq_highest

@@ -44,6 +44,8 @@ class FirstPlace:
 
     dlsn: DLSN
     sequence: Sequence
+    valid_until_s: float | None = attrs.field(default=None, eq=False)
+    """As of `Placed`."""
 
 
 class RepeatedRecords(ABC):

@@ -446,7 +446,7 @@ async def _answered(
     answer = sent.answer
     match answer:
         case Placed(segment, entry, slot, first, until_s):
-            valid_ms = None if until_s is None else int(1e3 * (until_s - trio.current_time()))
+            valid_ms = _valid_ms(until_s)
             if valid_ms is not None and valid_ms <= 0:
                 return await _refused(message, lease_over(owner.name))
             return BatchPlaced(
@@ -488,6 +488,11 @@ async def _refused(message: SendBatch | BadBatchError, error: GeologError) -> Ba
     return BatchRefused(message.channel, message.number, told(error))
 
 
+def _valid_ms(until_s: float | None) -> int | None:
+    """How long an answer still counts, by the owner's lease; None: for good."""
+    return None if until_s is None else int(1e3 * (until_s - trio.current_time()))
+
+
 async def _compared(message: SendBatch, records: RepeatedRecords) -> BatchCompared:
     rows: list[FirstPlaceTold | ToldError] = []
     for row in range(message.sealed.record_count):
@@ -496,5 +501,7 @@ async def _compared(message: SendBatch, records: RepeatedRecords) -> BatchCompar
         except GeologError as error:
             rows.append(told(error))
         else:
-            rows.append(FirstPlaceTold(first.dlsn, first.sequence))
+            rows.append(
+                FirstPlaceTold(first.dlsn, first.sequence, _valid_ms(first.valid_until_s))
+            )
     return BatchCompared(message.channel, message.number, tuple(rows))

@@ -92,14 +92,14 @@ class RemoteBatch(SentBatch):
 class ToldRecords(RepeatedRecords):
     """Repeated records that the owner has compared already."""
 
-    rows: tuple[FirstPlaceTold | ToldError, ...]
+    rows: tuple[FirstPlace | GeologError, ...]
 
     async def answer(self, row: int) -> FirstPlace:
         """Where the record in this row is. Errors as of `RepeatedRecords`."""
         told = self.rows[row]
-        if isinstance(told, ToldError):
-            raise error_of(told, _KINDS)
-        return FirstPlace(told.dlsn, Sequence(told.sequence))
+        if isinstance(told, GeologError):
+            raise told
+        return told
 
 
 class RemotePartition:
@@ -218,10 +218,12 @@ class RemotePartition:
             case BatchPlaced(segment=segment, entry=entry, slot=slot, first_sequence=first):
                 placed = Placed(segment, entry, slot, Sequence(first))
                 batch.finish(self._valid(placed, batch, message.valid_ms))
-            case BatchCompared(rows=rows) if batch.listener is None:
-                batch.finish(Repeated(ToldRecords(rows)))
-            case BatchCompared(rows=rows):  # An earlier owner has appended it.
-                batch.finish(_place_of_all(rows))
+            case BatchCompared(rows=rows):
+                places = tuple(self._place_of(one, batch) for one in rows)
+                if batch.listener is None:
+                    batch.finish(Repeated(ToldRecords(places)))
+                else:  # An earlier owner has appended it.
+                    batch.finish(_place_of_all(places))
             case BatchRefused(error=error):
                 batch.finish(answer_of_error(error_of(error, _KINDS)))
             case _:
@@ -231,14 +233,36 @@ class RemotePartition:
     def _valid(
         self, placed: Placed, batch: RemoteBatch, valid_ms: int | None
     ) -> Placed | Unknown:
-        """The answer, if the owner's lease lasts: it counts from the sending of the batch."""
+        """The answer, if the owner's lease lasts."""
+        try:
+            return attrs.evolve(placed, valid_until_s=self._valid_until_s(batch, valid_ms))
+        except OutcomeUnknownError as error:
+            return Unknown(error)
+
+    def _place_of(
+        self, told: FirstPlaceTold | ToldError, batch: RemoteBatch
+    ) -> FirstPlace | GeologError:
+        """Where a repeated record is, if the owner's lease lasts, or why that is not known."""
+        if isinstance(told, ToldError):
+            return error_of(told, _KINDS)
+        try:
+            until_s = self._valid_until_s(batch, told.valid_ms)
+        except OutcomeUnknownError as error:
+            return error
+        return FirstPlace(told.dlsn, Sequence(told.sequence), until_s)
+
+    def _valid_until_s(self, batch: RemoteBatch, valid_ms: int | None) -> float | None:
+        """When an answer no longer counts; the time runs since the batch was sent.
+
+        OutcomeUnknownError if that is over.
+        """
         if valid_ms is None:
-            return placed
+            return None
         assert batch.sent_at is not None
         left_s = valid_ms / 1e3 - self._connections.lease_clocks().passed_s(batch.sent_at)
         if left_s < 0:
-            return Unknown(lease_over(self.name))
-        return attrs.evolve(placed, valid_until_s=trio.current_time() + left_s)
+            raise lease_over(self.name)
+        return trio.current_time() + left_s
 
     # Channels.
 
@@ -398,18 +422,18 @@ def _may_recover(error: ToldError) -> bool:
     return error_of(error).retriable
 
 
-def _place_of_all(rows: tuple[FirstPlaceTold | ToldError, ...]) -> Placed | Unknown:
+def _place_of_all(rows: tuple[FirstPlace | GeologError, ...]) -> Placed | Unknown:
     """The place of a batch that was sent again, if the log has it whole."""
     first = rows[0]
     for row, told in enumerate(rows):
-        if isinstance(told, ToldError):
-            return _unplaced(error_of(told, _KINDS))
-        assert isinstance(first, FirstPlaceTold)
+        if isinstance(told, GeologError):
+            return _unplaced(told)
+        assert isinstance(first, FirstPlace)
         if told.sequence != first.sequence + row:
             return Unknown(OutcomeUnknownError("its records are in the log at several places"))
-    assert isinstance(first, FirstPlaceTold)
+    assert isinstance(first, FirstPlace)
     dlsn = first.dlsn
-    return Placed(dlsn.segment, dlsn.entry, dlsn.slot, Sequence(first.sequence))
+    return Placed(dlsn.segment, dlsn.entry, dlsn.slot, first.sequence, first.valid_until_s)
 
 
 def _unplaced(error: GeologError) -> Unknown:

@@ -59,6 +59,7 @@ class _Repeats:
                     first.sequence,
                     terms.sink.home_epoch_of(first.dlsn.segment),
                     duplicate=True,
+                    valid_until_s=first.valid_until_s,
                 )
             case Placed():  # The owner has refused the seq meanwhile: it is new.
                 dlsn = DLSN(answer.segment, answer.entry, row)

@@ -147,6 +147,8 @@ class FirstPlaceTold:
 
     dlsn: DLSN
     sequence: int
+    valid_ms: int | None = None
+    """As of `BatchPlaced`."""
 
 
 @attrs.frozen

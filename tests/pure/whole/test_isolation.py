@@ -163,9 +163,12 @@ async def test_an_owner_whose_session_was_lost_takes_the_stream_over_again(
         sessions[0].expire()
         with trio.fail_after(60):
             second = await writer.append(b"1", seq=1)
+            repeated = await writer.append(b"1", seq=1)
 
     assert (first.sequence, second.sequence) == (0, 1)
     assert first.valid_until_s is not None
+    assert (repeated.sequence, repeated.duplicate) == (1, True)
+    assert repeated.valid_until_s is not None
 
 
 async def test_a_global_stream_cannot_be_told_to_stop(autojump_clock: MockClock) -> None:
@@ -190,6 +193,7 @@ async def test_a_repeat_is_not_answered_outside_of_the_lease_either(
         again = await repeated_in_the_end(writer)
 
     assert again.sequence == 0
+    assert again.valid_until_s is not None
 
 
 async def repeated_in_the_end(writer: geolog.Writer) -> geolog.Receipt:
