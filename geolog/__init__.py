@@ -34,6 +34,13 @@ _HOMES = {
     "geolog.client.log": ("Log", "LogConfig"),
     "geolog.client.reading.reader": ("ReadTrimmedError", "Reader"),
     "geolog.client.reading.record": ("Gap", "GapReason", "Record", "RecordBatch"),
+    "geolog.client.spooling.spool_facts": (
+        "SpoolDamagedError",
+        "SpoolInUseError",
+        "SpoolMismatchError",
+        "SpoolSeqsTakenError",
+        "SpoolWriteError",
+    ),
     "geolog.client.standing": ("NoSuchRegionError",),
     "geolog.client.writing.writer": ("Writer",),
     "geolog.client.writing.writer_pending": ("AckLevel", "Pending", "Receipt"),

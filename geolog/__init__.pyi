@@ -22,6 +22,11 @@ from geolog.client.reading.record import Gap as Gap
 from geolog.client.reading.record import GapReason as GapReason
 from geolog.client.reading.record import Record as Record
 from geolog.client.reading.record import RecordBatch as RecordBatch
+from geolog.client.spooling.spool_facts import SpoolDamagedError as SpoolDamagedError
+from geolog.client.spooling.spool_facts import SpoolInUseError as SpoolInUseError
+from geolog.client.spooling.spool_facts import SpoolMismatchError as SpoolMismatchError
+from geolog.client.spooling.spool_facts import SpoolSeqsTakenError as SpoolSeqsTakenError
+from geolog.client.spooling.spool_facts import SpoolWriteError as SpoolWriteError
 from geolog.client.standing import NoSuchRegionError as NoSuchRegionError
 from geolog.client.writing.writer import Writer as Writer
 from geolog.client.writing.writer_pending import AckLevel as AckLevel
@@ -121,6 +126,11 @@ __all__ = [
     "RepeatUnreadError",
     "Ring",
     "SealedError",
+    "SpoolDamagedError",
+    "SpoolInUseError",
+    "SpoolMismatchError",
+    "SpoolSeqsTakenError",
+    "SpoolWriteError",
     "StreamExistsError",
     "TooLargeError",
     "TrimmedError",

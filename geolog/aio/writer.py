@@ -7,8 +7,8 @@ import attrs
 
 from geolog.aio.waiting import GIVEN_UP, Waiter, new_waiter, wait_for, withdraw
 from geolog.client.writing.record_fields import RecordFields
+from geolog.client.writing.writer import SpoolStatistics, WriterStatistics
 from geolog.client.writing.writer import Writer as TrioWriter
-from geolog.client.writing.writer import WriterStatistics
 from geolog.client.writing.writer_pending import AckLevel, Receipt
 from geolog.portal.inlet import Inlet, QueuedAppend
 from geolog.portal.residence import Residence
@@ -40,14 +40,7 @@ class Pending:
 
     async def wait(self) -> Receipt:
         """Wait for the answer. Raises the error of an append that was not acknowledged."""
-        if not self.is_done:
-            waiter = new_waiter()
-            if self._inlet.wait_done(self._append, waiter):
-                try:
-                    await waiter
-                except BaseException:
-                    self._inlet.forget(waiter, self._append)
-                    raise
+        await wait_done(self._inlet, self._append)
         return self.receipt_nowait()
 
     async def wait_durable(self) -> Receipt:
@@ -63,6 +56,19 @@ class Pending:
         return self._append.receipt_nowait()
 
 
+async def wait_done(inlet: Inlet[Waiter], append: QueuedAppend[Waiter]) -> None:
+    """Wait until an append is answered, or has failed."""
+    if append.is_done:
+        return
+    waiter = new_waiter()
+    if inlet.wait_done(append, waiter):
+        try:
+            await waiter
+        except BaseException:
+            inlet.forget(waiter, append)
+            raise
+
+
 class Writer:
     """Appends to one stream, in order. `Log.open_writer` opens it. Tasks may share it."""
 
@@ -70,7 +76,6 @@ class Writer:
         self, residence: Residence[TrioWriter], writer: TrioWriter, inlet: Inlet[Waiter]
     ) -> None:
         self.ack: AckLevel = writer.ack
-        self.home_epoch = writer.home_epoch
         self._residence = residence
         self._writer = writer
         self._inlet = inlet
@@ -119,12 +124,17 @@ class Writer:
     ) -> None:
         """Append one record without an answer; return once it is in the window.
 
-        If it fails, `flush` or a later call raises the error.
+        With a spool, return once it is on the local disk. If it fails, `flush` or a later call
+        raises the error.
         """
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id
         )
-        await self._put(fields, is_posted=True)
+        append = await self._put(fields, is_posted=True)
+        if self._writer.has_spool:
+            await wait_done(self._inlet, append)
+            if append.error is not None:
+                raise append.error
 
     def append_nowait(
         self,
@@ -142,6 +152,11 @@ class Writer:
             expect_sequence=expect_sequence,
         )  # fmt: skip
         return Pending(self._residence, self._inlet, self._inlet.put_nowait(fields))
+
+    @property
+    def home_epoch(self) -> int:
+        """The home epoch of the stream as the writer knows it."""
+        return self._writer.home_epoch
 
     @property
     def seq_highest(self) -> int:
@@ -179,6 +194,17 @@ class Writer:
         Raises the error that stopped the writer, if any.
         """
         await wait_for(self._residence.call(partial(self._inlet.flush, self._writer)))
+
+    async def wait_spooled(self) -> None:
+        """Wait until all records appended before this call are on the local disk.
+
+        InvalidArgumentError: the writer has no spool. SpoolWriteError: its disk fails.
+        """
+        await wait_for(self._residence.call(partial(self._inlet.wait_spooled, self._writer)))
+
+    def spool_statistics(self) -> SpoolStatistics:
+        """A snapshot of the spool's figures. InvalidArgumentError without one."""
+        return self._writer.spool_statistics()
 
     def statistics(self) -> WriterStatistics:
         """A snapshot of the writer's figures."""

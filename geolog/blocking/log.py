@@ -3,6 +3,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial, wraps
+from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from geolog.admin.verification import VerifyReport
@@ -15,6 +16,7 @@ from geolog.client.log import Log as TrioLog
 from geolog.client.reading.bounds import EARLIEST, Bound
 from geolog.client.reading.reader import Reader as TrioReader
 from geolog.client.relays.relay_links import next_event
+from geolog.client.spooling.spool_inlet import SPOOL_BYTES
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.replicas.hedging import ReadStatistics
@@ -117,6 +119,8 @@ class Log:
         linger_s: float = 0.001,
         batch_bytes: int = 256 * 1024,
         in_flight_bytes: int = 32 * 1024 * 1024,
+        spool: str | Path | None = None,
+        spool_bytes: int = SPOOL_BYTES,
     ) -> Opening[Writer, TrioWriter]:
         """Own the stream, or one partition of it, and append to it within the block.
 
@@ -126,6 +130,10 @@ class Log:
         twice. ack: answer appends once an ack set has them on disk ("durable") or in memory
         ("received"). linger_s, batch_bytes: seal a batch after this time or at this size.
         in_flight_bytes: let appends wait while this much is unanswered.
+        spool: a directory of this writer alone. Records are written there first, and sent to
+        the log as soon as it answers, also by the next writer with this spool: `post` returns
+        once a record is on the local disk, `append` once the log has it. It needs a writer_id.
+        spool_bytes: bound of that directory; appends wait while it is full.
         """
         thread = self._residence.thread
         inlet = Inlet[Waiter](thread, in_flight_bytes=in_flight_bytes, wake=wake_all)
@@ -137,6 +145,8 @@ class Log:
             linger_s=linger_s,
             batch_bytes=batch_bytes,
             in_flight_bytes=in_flight_bytes,
+            spool=spool,
+            spool_bytes=spool_bytes,
         )
 
         def prepare() -> tuple[Residence[TrioWriter], Tasks]:

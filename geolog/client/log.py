@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial, wraps
+from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 import attrs
@@ -71,6 +72,8 @@ from geolog.client.relays.mirror_begins import (
 )
 from geolog.client.relays.relay_links import RelayLinks
 from geolog.client.relays.switch_plan import SwitchOverPlan, switch_over_plan
+from geolog.client.spooling.spool_inlet import SPOOL_BYTES, SpoolConfig
+from geolog.client.spooling.spooled_writer import spooled_writer
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.proxied_writer import WrittenStream, open_proxied_writer
 from geolog.client.writing.stream_writer import open_stream_writer
@@ -1138,6 +1141,8 @@ class Log:
         linger_s: float = 0.001,
         batch_bytes: int = 256 * 1024,
         in_flight_bytes: int = 32 * 1024 * 1024,
+        spool: str | Path | None = None,
+        spool_bytes: int = SPOOL_BYTES,
     ) -> AsyncIterator[Writer]:
         """Append to the stream, or one partition of it, within the block.
 
@@ -1148,10 +1153,39 @@ class Log:
         twice. ack: answer appends once an ack set has them on disk ("durable") or in memory
         ("received"). linger_s, batch_bytes: seal a batch after this time or at this size.
         in_flight_bytes: let appends wait while this much is unanswered.
+        spool: a directory of this writer alone. Records are written there first, and sent to
+        the log as soon as it answers, also by the next writer with this spool: `post` returns
+        once a record is on the local disk, `append` once the log has it. It needs a writer_id.
+        spool_bytes: bound of that directory; appends wait while it is full.
         """
         config = WriterConfig(
             linger_s=linger_s, batch_bytes=batch_bytes, in_flight_bytes=in_flight_bytes
         )
+        if spool is not None:
+            again = partial(
+                self.open_writer,
+                name,
+                writer_id=writer_id,
+                linger_s=linger_s,
+                batch_bytes=batch_bytes,
+            )
+            async with spooled_writer(
+                again,
+                spool,
+                SpoolConfig(
+                    spool_bytes=spool_bytes,
+                    batch_bytes=batch_bytes,
+                    in_flight_bytes=in_flight_bytes,
+                ),
+                cluster=self.cluster,
+                stream=name,
+                writer_id=writer_id,
+                ack=AckLevel(ack),
+                rng=self._rng,
+                now_us=self._now_us,
+            ) as spooled:
+                yield spooled
+            return
         number = parse_target(name)[1]
         (record, _), is_by_proxy = await both(
             partial(self._named, name), self._proxies.is_way_to_write

@@ -3,6 +3,8 @@
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
 from geolog.background import open_background
@@ -17,6 +19,8 @@ from geolog.client.reading.bounds import EARLIEST, Bound, bound_text, check_orde
 from geolog.client.reading.proxied_reader import open_proxied_reader
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.stream_reader import check_one_partition
+from geolog.client.spooling.spool_inlet import SPOOL_BYTES, SpoolConfig
+from geolog.client.spooling.spooled_writer import spooled_writer
 from geolog.client.writing.partition_batcher import BATCH_BYTES, WriterConfig
 from geolog.client.writing.proxied_writer import WrittenStream, open_proxied_writer
 from geolog.client.writing.writer import Writer
@@ -84,12 +88,39 @@ class ProxiedLog(Log):
         linger_s: float = 0.001,
         batch_bytes: int = BATCH_BYTES,
         in_flight_bytes: int = 32 * 1024 * 1024,
+        spool: str | Path | None = None,
+        spool_bytes: int = SPOOL_BYTES,
     ) -> AsyncIterator[Writer]:
         """Append to the stream, or one partition of it. Arguments: as of `Log.open_writer`."""
         self.check_open()
         config = WriterConfig(
             linger_s=linger_s, batch_bytes=batch_bytes, in_flight_bytes=in_flight_bytes
         )
+        if spool is not None:
+            again = partial(
+                self.open_writer,
+                name,
+                writer_id=writer_id,
+                linger_s=linger_s,
+                batch_bytes=batch_bytes,
+            )
+            async with spooled_writer(
+                again,
+                spool,
+                SpoolConfig(
+                    spool_bytes=spool_bytes,
+                    batch_bytes=batch_bytes,
+                    in_flight_bytes=in_flight_bytes,
+                ),
+                cluster=self.cluster,
+                stream=name,
+                writer_id=writer_id,
+                ack=AckLevel(ack),
+                rng=self._rng,
+                now_us=self._now_us,
+            ) as spooled:
+                yield spooled
+            return
         stream, number = parse_target(name)
         found = await self._described(stream)
         _check_partition(found, number)

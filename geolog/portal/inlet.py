@@ -23,6 +23,7 @@ import attrs
 import trio
 
 from geolog.background import open_background
+from geolog.client.spooling.spooled_writer import SpooledWriter
 from geolog.client.writing.record_fields import RecordFields, size_of
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending, Receipt
@@ -197,21 +198,40 @@ class Inlet(Generic[W]):
                 nursery.start_soon(self._hand_over, writer, name="appends to the writer")
                 nursery.start_soon(self._answer, name="answers of the writer")
                 yield writer
-                await self.flush(writer)
+                await self._finish_writer(writer)
         finally:
             self._close()
 
     async def flush(self, writer: Writer) -> None:
         """Wait until all queued appends are acknowledged. Raises what stopped the writer."""
-        with self._lock:
-            last = (self._queued or self._sent or [None])[-1]
-        if last is not None:
-            await self._wait_until(lambda: last.stage is not Stage.QUEUED)
+        last = await self._hand_over_all()
         await writer.flush()
         if last is not None:
             await self._wait_until(lambda: last.is_done)
         with self._lock:
             self._raise_refused_post()
+
+    async def wait_spooled(self, writer: Writer) -> None:
+        """Wait until all queued appends are on the local disk. SpoolWriteError."""
+        await self._hand_over_all()
+        await writer.wait_spooled()
+
+    async def _finish_writer(self, writer: Writer) -> None:
+        """Flush; a writer with a spool does so only while the log answers."""
+        if not isinstance(writer, SpooledWriter):
+            await self.flush(writer)
+            return
+        last = await self._hand_over_all()
+        if await writer.finish() and last is not None:
+            await self._wait_until(lambda: last.is_done)
+
+    async def _hand_over_all(self) -> QueuedAppend[W] | None:
+        """Wait until the writer has every queued append; the last one."""
+        with self._lock:
+            last = (self._queued or self._sent or [None])[-1]
+        if last is not None:
+            await self._wait_until(lambda: last.stage is not Stage.QUEUED)
+        return last
 
     async def _wait_until(self, is_so: Callable[[], bool]) -> None:
         while not is_so():
@@ -253,6 +273,7 @@ class Inlet(Generic[W]):
             if append.stage is not Stage.QUEUED:
                 return True
             assert append.fields is not None, "a queued append has its fields"
+            append.fields.is_posted = append.is_posted and writer.has_spool
             try:
                 append.pending = writer.append_fields_nowait(append.fields)
             except trio.WouldBlock:
@@ -278,7 +299,7 @@ class Inlet(Generic[W]):
         if append.pending is None:
             return  # The writer refused it.
         try:
-            await append.pending.wait()
+            await append.pending.wait_done()
         except GeologError as error:
             append.error = error  # Raised where the caller waits.
 

@@ -38,6 +38,8 @@ class OpenBatch:
     """Collects records by column; then `sent` is the sealed batch, and has its answer."""
 
     expect_sequence: int | None = None
+    begun_us: int = 0
+    """When its first record was taken in."""
     seqs: RisingSeqs | None = None
     values: list[bytes] = attrs.field(factory=list)
     created_us: list[int] = attrs.field(factory=list)
@@ -93,7 +95,7 @@ class OpenBatch:
         """Add a record; return its slot."""
         slot = len(self.values)
         self.values.append(fields.value)
-        self.created_us.append(created_us)
+        self.created_us.append(created_us if fields.created_us is None else fields.created_us)
         self.size_bytes += size_bytes
         if fields.is_posted:
             self.is_posted = True

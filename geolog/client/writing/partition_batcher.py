@@ -192,9 +192,10 @@ class PartitionBatcher:
         ):
             self.seal()
             filling = None
+        now_us = self._now_us()
         if filling is None:
-            filling = self._filling = OpenBatch(fields.expect_sequence)
-        slot = filling.add(fields, created_us=self._now_us(), size_bytes=size_bytes)
+            filling = self._filling = OpenBatch(fields.expect_sequence, now_us)
+        slot = filling.add(fields, created_us=now_us, size_bytes=size_bytes)
         if fields.transaction_id is not None:
             self._transaction_id = fields.transaction_id
         if fields.seq is not None:
@@ -410,7 +411,7 @@ class PartitionBatcher:
             if filling is None:
                 continue
             await trio.lowlevel.checkpoint()  # Tasks that append in this turn join the batch.
-            linger_s = self._linger_s(turn_s=(self._now_us() - filling.created_us[0]) / 1e6)
+            linger_s = self._linger_s(turn_s=(self._now_us() - filling.begun_us) / 1e6)
             if linger_s > 0:
                 with trio.move_on_after(linger_s):
                     await filling.sealed.wait()

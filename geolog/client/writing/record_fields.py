@@ -27,6 +27,8 @@ class RecordFields:
     """The sequence that the record must get."""
     is_posted: bool = False
     """Whether no answer is waited for."""
+    created_us: int | None = None
+    """When the application appended it, if that was before now: it comes from a spool."""
 
 
 def size_of(fields: RecordFields) -> int:

@@ -9,6 +9,7 @@ compares its bytes with those in the log, and answers with the position it has t
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import ClassVar
 
 import attrs
 import trio
@@ -54,6 +55,22 @@ class WriterStatistics:
 
 
 @attrs.frozen
+class SpoolStatistics:
+    """Figures of a writer's spool."""
+
+    unanswered_records: int
+    """Records on the local disk that the log has not answered."""
+    disk_bytes: int
+    disk_bytes_max: int
+    refused_records: int
+    """Records that the log refused for good, since the writer was opened."""
+    is_connected: bool
+    """Whether a session with the log is open."""
+    trouble: str | None
+    """Why none is."""
+
+
+@attrs.frozen
 class _Named:
     """The parts that only a writer with an id has."""
 
@@ -63,6 +80,9 @@ class _Named:
 
 class Writer:
     """Appends to one stream, in order within each partition. `Log.open_writer` opens it."""
+
+    has_spool: ClassVar[bool] = False
+    """Whether records are written to the application's own disk first."""
 
     def __init__(
         self,
@@ -322,6 +342,22 @@ class Writer:
             lane.seal()
         for lane in self.lanes:
             await lane.flush()
+
+    async def wait_spooled(self) -> None:
+        """Wait until all records appended before this call are on the local disk.
+
+        InvalidArgumentError: the writer has no spool.
+        """
+        raise InvalidArgumentError(
+            "the writer has no spool: pass spool='DIRECTORY' to open_writer, or wait for the"
+            " log with flush()"
+        )
+
+    def spool_statistics(self) -> SpoolStatistics:
+        """A snapshot of the spool's figures. InvalidArgumentError without one."""
+        raise InvalidArgumentError(
+            "the writer has no spool: pass spool='DIRECTORY' to open_writer"
+        )
 
     def close(self) -> None:
         """Refuse all further records: the block is over."""

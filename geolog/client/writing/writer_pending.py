@@ -82,6 +82,10 @@ class Pending(ABC):
     async def wait(self) -> Receipt:
         """Wait for the answer. Raises the error of an append that was not acknowledged."""
 
+    async def wait_done(self) -> None:
+        """Wait until `is_done`. Raises the error of an append that failed."""
+        await self.wait()
+
     @abstractmethod
     async def wait_durable(self) -> Receipt:
         """Wait until the record is on the disks of an ack set, even at ack level received."""
