@@ -38,6 +38,9 @@ NOUNS = {
         "geolog.cli.nouns.stream", "Create, describe, change, seal and delete streams."
     ),
     "append": NounPlace("geolog.cli.nouns.append", "Append records from files or stdin."),
+    "spool": NounPlace(
+        "geolog.cli.nouns.spool", "Show, export and discard spools of writers on this machine."
+    ),
     "read": NounPlace("geolog.cli.nouns.read", "Read records to stdout, or follow a stream."),
     "cursor": NounPlace(
         "geolog.cli.nouns.cursor", "List, describe, move and delete cursors of a stream."

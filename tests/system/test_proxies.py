@@ -4,8 +4,9 @@ import http.client
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ import pytest
 import trio
 
 import geolog
+from geolog.client.spooling.spool_directory import read_spool
 from geolog.transport.gateway import transport_through
 from geolog.transport.message_socket import MessageSocket
 from geolog.transport.seam import Address
@@ -24,9 +26,12 @@ from tests.system.demo_process import (
     WAIT_S_MAX,
     DemoProcess,
     running_demo,
+    started,
 )
+from tests.system.demo_process import geolog as geolog_command
 
 STREAM = "shop/orders"
+SPOOLED = "shop/spooled"
 
 
 def session(address: str, target: str) -> AbstractAsyncContextManager[MessageSocket]:
@@ -170,6 +175,65 @@ def test_the_commands_on_the_first_screen_append(demo: DemoProcess) -> None:
 
     assert len(calls) == 2
     assert {json.loads(answers[-1])["type"] for answers in done} == {"ack"}
+
+
+def producer_arguments(demo: DemoProcess, spool: Path) -> list[str]:
+    """Append through one proxy, with a spool."""
+    proxy = proxy_address(demo, "a")
+    return ["--proxy", proxy, "append", SPOOLED, "--writer", "till-9", "--spool", str(spool)]
+
+
+def spooled_producer(
+    demo: DemoProcess, spool: Path
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """Start `geolog append --spool`, fed through a pipe."""
+    return started(*producer_arguments(demo, spool), stdin=subprocess.PIPE)
+
+
+def killed_once_spooled(
+    producer: subprocess.Popen[bytes], spool: Path, given: bytes, *, up_to: int
+) -> None:
+    """Give lines to the producer, and kill it once its spool has this seq."""
+    assert producer.stdin is not None
+    producer.stdin.write(given)
+    producer.stdin.flush()
+    deadline = time.monotonic() + WAIT_S_MAX
+    while True:
+        frames = read_spool(spool).frames if (spool / "spool.json").exists() else ()
+        if frames and frames[-1].seq_last == up_to:
+            break
+        assert time.monotonic() < deadline, f"the spool has {frames}"
+        time.sleep(0.02)
+    producer.kill()
+    producer.wait(WAIT_S_MAX)
+
+
+def test_a_producer_that_is_killed_while_no_proxy_answers_appends_each_record_once(
+    demo: DemoProcess, tmp_path: Path
+) -> None:
+    spool = tmp_path / "spool"
+    lines = [b"%d\n" % number for number in range(3000)]
+    demo.json("stream", "create", SPOOLED)
+    demo.json("demo", "kill", "a/proxy-1")
+    with spooled_producer(demo, spool) as producer:
+        killed_once_spooled(producer, spool, b"".join(lines[:1000]), up_to=999)
+    shown = demo.json("spool", "show", str(spool))
+    exported = demo.run("spool", "export", str(spool)).stdout.splitlines()
+    demo.json("demo", "restart", "a/proxy-1")
+    with spooled_producer(demo, spool) as producer:  # Killed while proxies answer.
+        killed_once_spooled(producer, spool, b"".join(lines[:2000]), up_to=1999)
+    last = geolog_command(*producer_arguments(demo, spool), "-o", "json", given=b"".join(lines))
+    read = demo.run("read", SPOOLED).stdout
+    discarded = demo.run("--yes", "spool", "discard", str(spool))
+
+    assert isinstance(shown, dict)
+    assert (shown["unanswered_records"], shown["last_seq"]) == (1000, 999)
+    assert [json.loads(one)["value"] for one in exported] == [str(n) for n in range(1000)]
+    assert last.returncode == 0, last.stderr.decode()
+    assert json.loads(last.stdout)["unanswered"] == 0
+    assert read == b"".join(lines)
+    assert discarded.returncode == 0, discarded.stderr.decode()
+    assert not spool.exists()
 
 
 def drill(demo: DemoProcess, *arguments: str) -> Verdict:

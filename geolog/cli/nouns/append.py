@@ -1,55 +1,41 @@
 """`geolog append`: appends records of files or stdin, many in flight, answered in order."""
 
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from collections.abc import Iterator
+from typing import get_args
 
 import attrs
 import click
 import trio
 from click.core import ParameterSource
 
+from geolog.cli.append_source import (
+    AckChoice,
+    AppendOptions,
+    Source,
+    check_record,
+    push_inputs,
+    stop_at_signals,
+)
+from geolog.cli.append_spooled import append_spooled
 from geolog.cli.arguments import partition_or_stream
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
 from geolog.cli.recovery_progress import opened_with_progress
 from geolog.cli.session import Patience, open_log, too_slow
-from geolog.cli.signals import heeded
 from geolog.cli.terminal.append_tally import AppendTally, answer_document, with_tally
 from geolog.cli.terminal.output import print_json, show
 from geolog.cli.terminal.progress import Progress
-from geolog.cli.terminal.record_formats import FORMATS, Format, Parser, parser_of
-from geolog.cli.terminal.record_input import RecordInputs, open_inputs
+from geolog.cli.terminal.record_formats import FORMATS, Format, Parser
+from geolog.cli.terminal.record_input import open_inputs
 from geolog.client.proxies.proxies import Via
 from geolog.client.writing.pipeline import AnsweredRun, Pipeline
-from geolog.client.writing.record_fields import record_size_bytes
-from geolog.protocol.append_failure import in_other_words
+from geolog.settings.quantities import parse_bytes
 from geolog.wire.session.messages import RecordContent
 from topology.errors import GeologError, InvalidArgumentError, TooLargeError
-
-AckChoice = Literal["none", "received", "durable"]
 
 
 class AnswersUnprintedError(GeologError):
     """Answers cannot be written: their reader is gone, or their disk is full."""
-
-
-@attrs.frozen(kw_only=True)
-class AppendOptions:
-    """Options of one `geolog append`."""
-
-    stream: str
-    files: Sequence[str]
-    """Names of the inputs; none for stdin."""
-    format: Format
-    key_separator: str | None
-    is_keyless_ok: bool
-    is_progress_shown: bool
-    ack: AckChoice
-    via: Via | None
-    writer_id: str | None
-    first_seq: int
-    expect_sequence: int | None
 
 
 @click.command(
@@ -59,6 +45,7 @@ class AppendOptions:
         "geolog append shop/orders orders.txt more-orders.txt",
         "tail -f orders.log | geolog append shop/orders",
         "geolog append shop/orders orders.txt --writer loader-1   # Safe to rerun.",
+        "geolog append shop/orders orders.txt --writer till-7 --spool /var/spool/till-7",
         "echo '7=paid' | geolog append shop/orders --key-separator = -o jsonl",
     ),
 )
@@ -114,6 +101,20 @@ class AppendOptions:
     help="Seq of the first line (needs --writer).",
 )
 @click.option(
+    "--spool",
+    metavar="DIR",
+    help="Write the records to this directory first, and send them from there: also those of an"
+    " earlier run, under the same seqs (needs --writer).",
+)
+@click.option(
+    "--spool-bytes",
+    type=parse_bytes,
+    default="1GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Take no more input while the spool has this size.",
+)
+@click.option(
     "--expect-sequence",
     type=click.IntRange(min=0),
     metavar="N",
@@ -133,6 +134,8 @@ def command(
     progress: bool,
     writer: str | None,
     first_seq: int,
+    spool: str | None,
+    spool_bytes: int,
     expect_sequence: int | None,
 ) -> None:
     """Append records from FILEs, or else from stdin; each is acknowledged once it is durable.
@@ -175,25 +178,31 @@ def command(
         writer_id=writer,
         first_seq=first_seq,
         expect_sequence=expect_sequence,
+        spool=spool,
+        spool_bytes=spool_bytes,
     )
-    trio.run(_append, this_invocation(), options)
+    if spool is None:
+        trio.run(_append, this_invocation(), options)
+        return
+    _check_spooled(options)
+    trio.run(append_spooled, this_invocation(), options)
 
 
-@attrs.define
-class Source:
-    """Reading of the inputs. After a stop, records already pushed are still answered."""
-
-    input: RecordInputs
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    opened_s: float = attrs.field(factory=trio.current_time)
-    """When the writer was open."""
-    failure: GeologError | None = None
-    is_interrupted: bool = False
-
-    def stop(self, failure: GeologError | None = None) -> None:
-        """Stop reading; keep the first failure to report."""
-        self.failure = self.failure or failure
-        self.scope.cancel(reason="no more input is taken")
+def _check_spooled(options: AppendOptions) -> None:
+    if options.writer_id is None:
+        raise click.UsageError(
+            "--spool needs --writer: the log recognises records that are sent again by their"
+            " writer and seq"
+        )
+    if options.ack != "durable" or options.expect_sequence is not None:
+        raise click.UsageError(
+            "--spool takes records before the log answers: drop --ack and --expect-sequence"
+        )
+    if this_invocation().config.output == "jsonl":
+        raise click.UsageError(
+            "--spool takes records before the log answers, so there is no answer for each to"
+            " print: drop -o jsonl (-o json prints the counts)"
+        )
 
 
 async def _append(invocation: Invocation, options: AppendOptions) -> None:
@@ -256,7 +265,7 @@ async def _pump(
     ):
         source.opened_s = trio.current_time()
         pipeline = Pipeline(writer)
-        await nursery.start(_stop_at_signals, source)
+        await nursery.start(stop_at_signals, source)
         nursery.start_soon(_push_all, options, pipeline, patience, source)
         patience.suspend()
         while answers := await pipeline.next_answers():
@@ -295,42 +304,16 @@ def _prints_answers(invocation: Invocation, source: Source) -> bool:
     return invocation.config.output == "jsonl" and not is_stdout_lost
 
 
-async def _stop_at_signals(source: Source, task_status: trio.TaskStatus[None]) -> None:
-    """Stop in an orderly way at the first signal, at once at the second."""
-    with trio.open_signal_receiver(*heeded(signal.SIGINT, signal.SIGTERM)) as signals:
-        task_status.started()
-        async for _ in signals:
-            if source.is_interrupted:
-                raise KeyboardInterrupt
-            source.is_interrupted = True
-            source.stop()
-
-
 async def _push_all(
     options: AppendOptions, pipeline: Pipeline, patience: Patience, source: Source
 ) -> None:
     try:
         with source.scope:
-            await _push_inputs(source.input, options, pipeline, patience)
+            pusher = _Pusher(options, pipeline, patience)
+            await push_inputs(source.input, options, pusher.push)
     except GeologError as error:
         source.stop(error)  # Reported once everything before it is answered.
     pipeline.close()
-
-
-async def _push_inputs(
-    inputs: RecordInputs, options: AppendOptions, pipeline: Pipeline, patience: Patience
-) -> None:
-    pusher = _Pusher(options, pipeline, patience)
-    for each in inputs.inputs:
-        parser = parser_of(
-            options.format,
-            key_separator=options.key_separator,
-            is_keyless_ok=options.is_keyless_ok,
-            name=each.name,
-        )
-        while data := await each.read():
-            await pusher.push(parser, parser.feed(data))
-        await pusher.push(parser, parser.end())
 
 
 class _Pusher:
@@ -351,7 +334,7 @@ class _Pusher:
             try:
                 await self._push(outgoing)
             except (InvalidArgumentError, TooLargeError):
-                _check(outgoing, parser.place)
+                check_record(outgoing, parser.place)
                 raise  # The record is well; an earlier one is not.
 
     async def _push(self, outgoing: RecordContent) -> None:
@@ -371,13 +354,3 @@ class _Pusher:
             self._expect_sequence = None
         if self._seq is not None:
             self._seq += 1
-
-
-def _check(outgoing: RecordContent, place: str) -> None:
-    """Raise the error of a record that cannot be appended, with its place in the input."""
-    try:
-        record_size_bytes(
-            outgoing.value, outgoing.key, outgoing.headers, outgoing.transaction_id
-        )
-    except (InvalidArgumentError, TooLargeError) as error:
-        raise in_other_words(error, f"{place}: {error}") from error

@@ -218,6 +218,10 @@ class SpooledWriter(Writer):
         if refused is not None:
             raise refused
 
+    async def wait_answer(self) -> None:
+        """Wait until the figures of the spool have changed."""
+        await self._outlet.wait_change()
+
     async def finish(self) -> bool:
         """Wait for the disk, and for the log while it answers. True: the log has everything."""
         await self.wait_spooled()

@@ -1,5 +1,7 @@
 """Applications that append: they open the stream, append for a while, and close it."""
 
+from typing import TypedDict
+
 import attrs
 import trio
 
@@ -130,7 +132,12 @@ class Appending:
             history.harsh_errors.append(f"{process.key} was refused: {error!r}")
 
 
-def _window_of(knobs: Knobs) -> dict[str, int]:
+class _Window(TypedDict, total=False):
+    in_flight_bytes: int
+    batch_bytes: int
+
+
+def _window_of(knobs: Knobs) -> _Window:
     """The writer's window option where there is room for few records; no option otherwise."""
     if knobs.writer_window_records is None:
         return {}

@@ -5,12 +5,14 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 import geolog
 from geolog import aio, blocking
 from geolog.aio.log import log_of
+from geolog.client.spooling.spool_directory import read_spool
 from sim.in_process import InProcessCluster
 from tests.pure.portal.clusters import client_of, filled, numbered, sequences_of
 
@@ -238,3 +240,32 @@ def test_a_wrong_type_is_reported_with_its_parameter_as_under_trio(
                 await log.describe_stream(None)  # type: ignore[arg-type]
 
     asyncio.run(ask())
+
+
+def test_records_of_a_writer_with_a_spool_are_on_disk_first_and_then_in_the_log(
+    cluster: InProcessCluster, stream: str, tmp_path: Path
+) -> None:
+    async def program() -> None:
+        async with connected(cluster) as log:
+            opening = log.open_writer(stream, writer_id="till", spool=tmp_path / "spool")
+            async with opening as writer:
+                await asyncio.gather(*map(writer.post, numbered(100)))
+                on_disk = sum(one.count for one in read_spool(tmp_path / "spool").frames)
+                pending = writer.append_nowait(b"last")
+                await writer.wait_spooled()
+                receipt = await writer.append(b"very last")
+                await writer.flush()
+                figures = writer.spool_statistics()
+            async with log.open_writer(stream) as plain:
+                with pytest.raises(geolog.InvalidArgumentError, match="has no spool"):
+                    await plain.wait_spooled()
+                with pytest.raises(geolog.InvalidArgumentError, match="has no spool"):
+                    plain.spool_statistics()
+            assert on_disk == 100
+            assert ((await pending.wait()).sequence, receipt.sequence) == (100, 101)
+            assert figures.unanswered_records == 0
+            assert sorted(await values_of(log, stream)) == sorted(
+                [*numbered(100), b"last", b"very last"]
+            )
+
+    asyncio.run(program())

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ import geolog
 from geolog import blocking
 from geolog.blocking.log import log_of
 from geolog.blocking.waiting import wait_for
+from geolog.client.spooling.spool_directory import read_spool
 from geolog.portal.call import Call
 from geolog.portal.trio_thread import shared_thread
 from sim.in_process import InProcessCluster
@@ -440,3 +442,17 @@ def test_a_reader_without_a_cursor_commits_nothing(log: blocking.Log, stream: st
             reader.commit()
         with pytest.raises(geolog.InvalidArgumentError, match="cursor='NAME'"):
             reader.commit_nowait()
+
+
+def test_a_posted_record_of_a_writer_with_a_spool_is_on_disk_when_post_returns(
+    log: blocking.Log, stream: str, tmp_path: Path
+) -> None:
+    with log.open_writer(stream, writer_id="till", spool=tmp_path / "spool") as writer:
+        for count, value in enumerate(numbered(20), start=1):
+            writer.post(value)
+            assert sum(one.count for one in read_spool(tmp_path / "spool").frames) == count
+        pending = writer.append_nowait(b"last")
+        writer.wait_spooled()
+
+    assert pending.wait().sequence == 20  # The end of the block waited for the log.
+    assert values_of(log, stream) == [*numbered(20), b"last"]

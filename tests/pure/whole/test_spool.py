@@ -4,7 +4,7 @@ import json
 import random
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,14 @@ TILL = "till-7"
 FIRST_FILE = "000000000000.frames"
 
 
+def crash() -> None:
+    raise ZeroDivisionError
+
+
+def it_opened() -> None:
+    raise AssertionError("it opened")
+
+
 @attrs.define
 class Way:
     """The way from an application to the log, which may be cut."""
@@ -46,25 +54,29 @@ class Way:
         async with self.log.open_writer(STREAM, writer_id=TILL) as writer:
             yield writer
 
-    def spooled(
+    @asynccontextmanager
+    async def spooled(
         self, path: Path, *, spool_bytes: int = 1 << 26
-    ) -> AbstractAsyncContextManager[SpooledWriter]:
-        return open_spooled_writer(
+    ) -> AsyncIterator[SpooledWriter]:
+        async with open_spooled_writer(
             path,
             SpoolFacts(cluster="default", stream=STREAM, writer_id=TILL),
             SpoolConfig(spool_bytes=spool_bytes),
             open_writer=self.open_writer,
             rng=random.Random(0),
             now_us=lambda: 1_700_000_000_000_000,
-        )
+        ) as writer:
+            yield writer
 
 
-def opened(
+@asynccontextmanager
+async def opened(
     world: World, path: Path, *, writer_id: str = TILL, spool_bytes: int = 1 << 26
-) -> AbstractAsyncContextManager[geolog.Writer]:
-    return world.log.open_writer(
+) -> AsyncIterator[geolog.Writer]:
+    async with world.log.open_writer(
         STREAM, writer_id=writer_id, spool=path, spool_bytes=spool_bytes
-    )
+    ) as writer:
+        yield writer
 
 
 async def test_records_are_on_the_local_disk_and_then_in_the_log(tmp_path: Path) -> None:
@@ -94,12 +106,12 @@ async def test_what_the_log_did_not_answer_is_sent_by_the_next_writer(tmp_path: 
                 for value in numbered(9, start=1):
                     await writer.post(value)
                 figures = writer.spool_statistics()
-                raise ZeroDivisionError
+                crash()
         way.is_cut = False
         crashed = shutil.copytree(path, tmp_path / "crashed")
         async with way.spooled(path) as writer:
             await writer.flush()
-            created_us = [one.timestamp_us for one in await records_of(world.log)]
+            created_us = [one.created_us for one in await records_of(world.log)]
         # A second copy of the same records, as after a crash before the mark was written.
         async with way.spooled(crashed) as writer:
             await writer.append(b"record 10")
@@ -107,7 +119,7 @@ async def test_what_the_log_did_not_answer_is_sent_by_the_next_writer(tmp_path: 
         assert figures.unanswered_records == 9
         assert (figures.is_connected, figures.trouble) == (False, "no proxy answers")
         assert await values_of(world.log) == numbered(11)
-        assert len(created_us) == 10
+        assert created_us == [1_700_000_000_000_000] * 10
 
 
 async def test_a_crash_at_any_byte_loses_nothing_that_was_promised(tmp_path: Path) -> None:
@@ -119,7 +131,7 @@ async def test_a_crash_at_any_byte_loses_nothing_that_was_promised(tmp_path: Pat
                 for value in numbered(6):
                     await writer.post(value)
                     promised.append((path / FIRST_FILE).stat().st_size)
-                raise ZeroDivisionError
+                crash()
         data = (path / FIRST_FILE).read_bytes()
         for end in [*random.Random(1).sample(range(1, len(data)), 10), *promised[1:]]:
             cut = shutil.copytree(path, tmp_path / f"cut-{end}")
@@ -215,7 +227,7 @@ async def test_a_spool_of_a_stream_that_was_made_again_is_refused(tmp_path: Path
         await world.log.create_stream(STREAM, survive="1 region")
         with ended_by(geolog.NoSuchStreamError) as ended:
             async with opened(world, tmp_path / "spool"):
-                raise AssertionError("it opened")
+                it_opened()
 
         assert "was deleted and created again" in str(ended.error)
 
@@ -244,7 +256,7 @@ async def test_another_session_of_the_writer_ends_the_spool(
         else:
             with ended_by(geolog.SpoolSeqsTakenError):
                 async with opened(world, path):
-                    raise AssertionError("it opened")
+                    it_opened()
 
         assert await values_of(world.log) == numbered(stolen_count + 1)
 
@@ -298,16 +310,16 @@ async def test_a_spool_serves_one_writer_at_a_time_and_no_other(tmp_path: Path) 
             assert holder_of(path) is not None
             with ended_by(geolog.SpoolInUseError):
                 async with opened(world, path):
-                    raise AssertionError("it opened")
+                    it_opened()
         with ended_by(geolog.SpoolMismatchError) as ended:
             async with opened(world, path, writer_id="till-8"):
-                raise AssertionError("it opened")
+                it_opened()
         assert "is the spool of writer 'till-7', not 'till-8'" in str(ended.error)
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "novel.txt").write_text("")
         with ended_by(geolog.InvalidArgumentError):
             async with opened(world, tmp_path / "other"):
-                raise AssertionError("it opened")
+                it_opened()
         assert holder_of(path) is None
 
 
@@ -318,14 +330,14 @@ async def test_damage_is_told_and_never_skipped(tmp_path: Path) -> None:
             async with Way(world.log, is_cut=True).spooled(path) as writer:
                 for value in numbered(3):
                     await writer.post(value)
-                raise ZeroDivisionError
+                crash()
         name = path / FIRST_FILE
         data = bytearray(name.read_bytes())
         data[20] ^= 1
         name.write_bytes(data)
         with ended_by(geolog.SpoolDamagedError) as ended:
             async with opened(world, path):
-                raise AssertionError("it opened")
+                it_opened()
 
     assert "frames 0 to 0 have no answer and are gone: byte 0 of" in str(ended.error)
 
@@ -360,16 +372,16 @@ async def test_arguments_that_a_spool_cannot_have_are_refused(tmp_path: Path) ->
     async with open_world() as world:
         with ended_by(geolog.InvalidArgumentError) as ended:
             async with world.log.open_writer(STREAM, spool=path):
-                raise AssertionError("it opened")
+                it_opened()
         assert "a spool needs a named writer" in str(ended.error)
         with ended_by(geolog.InvalidArgumentError):
             async with world.log.open_writer(
                 STREAM, writer_id=TILL, spool=path, ack="received"
             ):
-                raise AssertionError("it opened")
+                it_opened()
         with ended_by(geolog.InvalidArgumentError):
             async with opened(world, path, spool_bytes=1):
-                raise AssertionError("it opened")
+                it_opened()
         async with opened(world, path) as writer:
             with pytest.raises(geolog.InvalidArgumentError, match="cannot expect a sequence"):
                 writer.append_nowait(b"", expect_sequence=1)
