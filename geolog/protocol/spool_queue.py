@@ -21,8 +21,6 @@ Invariants:
 2. No frame is sent that is `WINDOW_FRAMES` or more above the mark.
 3. Frames are sent in the order of their numbers, those that were lost before all others.
 4. Between two marks, at most `CAREFUL_ROWS` records are sent one by one.
-
-Rules: PROTOCOL S19.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -52,7 +50,7 @@ class SpooledFrame:
 
 @attrs.frozen
 class SpoolFigures:
-    """What a spool holds."""
+    """Contents of a spool, in numbers."""
 
     frames_count: int
     unanswered_records: int
@@ -61,7 +59,7 @@ class SpoolFigures:
 
 @attrs.define
 class _File:
-    """What is known of a file."""
+    """A file and its frames."""
 
     length_bytes: int = 0
     numbers: list[int] = attrs.field(factory=list)
@@ -119,7 +117,7 @@ class SpoolQueue:
         )
 
     def figures(self) -> SpoolFigures:
-        """What it holds now."""
+        """Its contents now, in numbers."""
         return SpoolFigures(len(self._frames), self._unanswered_records, self._disk_bytes)
 
     # Frames.

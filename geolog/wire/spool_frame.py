@@ -54,7 +54,7 @@ class SpoolScan:
     whole_bytes: int
     """Length of the frames that lie at the front, one behind the other."""
     fault: str | None
-    """What is wrong with the bytes at `whole_bytes`; None if there are none."""
+    """The fault of the bytes at `whole_bytes`; None if there are none."""
     is_torn: bool
     """Whether no whole frame follows the fault: a crash cut the last write off."""
 

@@ -64,7 +64,7 @@ class RefusedRecord:
 
 @attrs.frozen
 class FoundSpool:
-    """What the files of a spool hold."""
+    """Contents of the files of a spool."""
 
     facts: SpoolFacts
     frames: tuple[SpooledFrame, ...]

@@ -1,4 +1,4 @@
-"""What a spool is of: the file `spool.json`, and the errors of spools."""
+"""The writer and stream of a spool: its file `spool.json`, and the errors of spools."""
 
 import json
 from typing import ClassVar, Literal
@@ -39,7 +39,7 @@ class SpoolSeqsTakenError(FencedError):
 
 @public
 class SpoolWriteError(GeologError):
-    """The spool's disk is full or fails. What was on it before stays, and is sent."""
+    """The spool's disk is full or fails. Records that were on it stay, and are sent."""
 
     code: ClassVar[int] = 507
 

@@ -47,7 +47,7 @@ class SpoolFiles:
 
     @property
     def facts(self) -> SpoolFacts:
-        """What the spool is of, and has learned."""
+        """The writer of the spool, and facts that it has learned."""
         return self._directory.facts
 
     def seq_in_log(self, seq: int) -> int:

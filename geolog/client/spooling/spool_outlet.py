@@ -2,8 +2,6 @@
 
 A session ends with any error but that of one record, and another is opened after a pause. An
 error that no session can mend stops the spool; its records stay.
-
-Rules: PROTOCOL S19 and S29.
 """
 
 import logging
@@ -400,7 +398,7 @@ def _is_final(error: GeologError, *, was_open: bool) -> bool:
 
 
 def _learned(facts: SpoolFacts, writer: Writer, life: str) -> SpoolFacts:
-    """What a new session tells."""
+    """The facts, with those that a new session tells."""
     if facts.numbering is None or (facts.numbering == "own" and facts.seq_base is None):
         facts = attrs.evolve(facts, seq_base=writer.seq_highest + 1)
     if facts.home_epoch is None:
