@@ -56,7 +56,7 @@ class Asked:
 
     @property
     def about(self) -> str:
-        """What it reads or writes, in words."""
+        """Reads or writes, in words."""
         verb = "writes" if re.match(r"create|put|check|delete|ensure", self.words) else "reads"
         for pattern, part in _PARTS:
             if pattern.search(self.words):
