@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 @attrs.frozen
-class Asked:
+class OpeningStep:
     """One request to metadata."""
 
     begun_s: float
@@ -68,14 +68,14 @@ class Asked:
 class HeardMetadata(ForwardedMetadata[Metadata]):
     """Metadata that notes when each request began, and how long it took."""
 
-    asked: list[Asked] = attrs.field(factory=list)
+    asked: list[OpeningStep] = attrs.field(factory=list)
 
     async def _forward(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
         begun_s = trio.current_time()
         try:
             return await send()
         finally:
-            self.asked.append(Asked(begun_s, trio.current_time() - begun_s, request))
+            self.asked.append(OpeningStep(begun_s, trio.current_time() - begun_s, request))
 
 
 @attrs.frozen(kw_only=True)
@@ -145,7 +145,7 @@ async def _opened(log: Log, metadata: HeardMetadata, what: str) -> Opening:
     )
 
 
-def _steps(asked: list[Asked], begun_s: float) -> list[tuple[float, tuple[str, ...]]]:
+def _steps(asked: list[OpeningStep], begun_s: float) -> list[tuple[float, tuple[str, ...]]]:
     steps: dict[float, dict[str, None]] = {}
     for one in sorted(asked, key=lambda each: each.begun_s):
         steps.setdefault(_rounds(one.begun_s - begun_s), {})[one.about] = None
