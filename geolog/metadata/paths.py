@@ -166,6 +166,23 @@ class ClusterPaths:
         return f"{self.repair_bucket(ledger)}/{ledger:012d}"
 
     @property
+    def sinks(self) -> str:
+        """Parent of the records of sinks."""
+        return f"{self.root}/sinks"
+
+    def sink(self, sink_id: str) -> str:
+        """The record of one sink: its latest batch."""
+        return f"{self.sinks}/{sink_id}"
+
+    def sink_ledgers(self, sink_id: str) -> str:
+        """Parent of the list of one sink's staging ledgers."""
+        return f"{self.sink(sink_id)}/staged"
+
+    def sink_ledger(self, sink_id: str, ledger: LedgerId) -> str:
+        """The line of one staging ledger in the list of its sink."""
+        return f"{self.sink_ledgers(sink_id)}/{ledger:012d}"
+
+    @property
     def presences(self) -> str:
         """Parent of the folders of the nodes that show which processes are alive."""
         return f"{self.root}/processes"

@@ -89,11 +89,22 @@ class LedgerRecord:
     """Instances that copies are brought to before they are members: those are not garbage."""
     first_in_segment: SegmentEntry = SEGMENT_BEGIN
     """The entry of the segment that it begins with; a mirror's may begin in the middle."""
+    expires_after_s: float | None = None
+    """Of a staging ledger, which no stream lists: nodes drop it once it is so old."""
 
     @property
     def numbering(self) -> EntryNumbering:
         """How its entries are numbered in their segment."""
         return EntryNumbering(self.segment, self.first_in_segment)
+
+    def opened_for_staging(self, stream: str, *, expires_after_s: float) -> "LedgerRecord":
+        """Turn ALLOCATED into OPEN without listing it: its entries are copied elsewhere."""
+        return attrs.evolve(
+            self.opened(),
+            stream=f"staging for {stream}",
+            segment=1,
+            expires_after_s=expires_after_s,
+        )
 
     def opened(self) -> "LedgerRecord":
         """Turn ALLOCATED into OPEN: the ledger is listed, and its entries count."""

@@ -37,6 +37,7 @@ from geolog.spark.arrow_columns import BatchJoiner
 from geolog.spark.fields import FIELDS, check_schema
 from geolog.spark.options import SourceOptions, parse_options
 from geolog.spark.pushed_filters import PushedFilters, pushed_filters
+from geolog.spark.sink import batch_sink, stream_sink
 from geolog.spark.surroundings import REGION_FILE, REGION_VARIABLE, own_region
 from geolog.spark.worker_check import Reduced, checked_on_arrival
 from topology.errors import (
@@ -48,7 +49,6 @@ from topology.errors import (
 from topology.nearest import suggestion
 
 _READABLE = ("writable", "readonly")
-_NO_WRITES = "writes are not available yet: append with geolog.connect, or `geolog append`"
 
 
 class GeologDataSource(DataSource):
@@ -89,13 +89,13 @@ class GeologDataSource(DataSource):
             "streaming reads are not available yet: use spark.read instead of spark.readStream"
         )
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 - Spark's.
-        """Refused: this source only reads."""
-        raise InvalidArgumentError(_NO_WRITES)
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's.
+        """A writer of one batch, to a stream that takes it."""
+        return batch_sink(self.options, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002, FBT001, N802 - Spark's.
-        """Refused: this source only reads."""
-        raise InvalidArgumentError(_NO_WRITES)
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's.
+        """A writer of the batches of a streaming query."""
+        return stream_sink(self.options, schema, overwrite=overwrite)
 
     def _parsed(self) -> SourceOptions:
         try:

@@ -50,7 +50,6 @@ LATER_NAMES = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "commitCursor",
-    "exactlyOnce",
     "token",
 )
 """Options of what is not built yet: they are refused, never ignored."""
@@ -127,7 +126,7 @@ def _by_name(given: Mapping[str, str]) -> dict[str, str]:
         if name is None and key.lower() in _LATER_BY_LOWER:
             raise InvalidArgumentError(
                 f"option {_LATER_BY_LOWER[key.lower()]} is not available yet: leave it out"
-                " (streaming reads, writes and tokens come later)"
+                " (streaming reads and tokens come later)"
             )
         if name is None:
             if key.lower().startswith("kafka."):

@@ -46,6 +46,7 @@ class GarbageCounts:
     ledgers_let_go: int = 0
     """Ledgers whose entries were given up here because other nodes hold them."""
     allocated_expired: int = 0
+    staging_expired: int = 0
 
 
 @attrs.frozen
@@ -160,14 +161,25 @@ class GarbageCollector:
         return stored, open_document(stored.data, LedgerRecord, path=path)
 
     async def _expire(self, stored: Stored, record: LedgerRecord, present: _Present) -> None:
-        """Delete the record of a ledger that was allocated long ago and never activated."""
-        if record.state is not LedgerState.ALLOCATED:
+        """Delete the record of a ledger that was allocated long ago and never activated.
+
+        So is that of a staging ledger that is older than its writer allowed.
+        """
+        if record.expires_after_s is not None:
+            age_us_max = int(record.expires_after_s * 1e6)
+        elif record.state is LedgerState.ALLOCATED:
+            age_us_max = self._allocated_us_max
+        else:
             return
-        if present.latest_us - stored.created_us <= self._allocated_us_max:
+        if present.latest_us - stored.created_us <= age_us_max:
             return
         try:
             await self._metadata.delete(self._paths.ledger(record.ledger), stored.version)
         except (BadVersionError, NoNodeError):
             return  # It was activated just now, or another node deleted it first.
+        if record.expires_after_s is not None:
+            self.counts.staging_expired += 1
+            _log.info("ledger %d: expired; it was staging", record.ledger)
+            return
         self.counts.allocated_expired += 1
         _log.info("ledger %d: expired; it was allocated and never activated", record.ledger)

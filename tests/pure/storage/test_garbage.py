@@ -372,6 +372,26 @@ async def test_an_allocated_ledger_that_nobody_activates_expires(
         await check_refuses_all(client, old.record.ledger)
 
 
+async def test_a_staging_ledger_expires_at_the_age_that_its_record_says(
+    autojump_clock: MockClock, world: World, owner: Owner
+) -> None:
+    async with world.node(config_quick()) as node:
+        made = await owner.allocate(node.instance)
+        opened = made.record.opened_for_staging("a/b", expires_after_s=2400.0)
+        staged = await owner.ledgers.replace(made, opened)
+        await owner.ledgers.replace(staged, opened.closed(EntryId(-1)))
+        async with world.client(node) as client:
+            await client.send(client.open(ledger=made.record.ledger))
+            await client.receive_one(LedgerOpened)
+            for waited_s, is_there in ((2300, True), (200, False)):
+                await trio.sleep(waited_s)
+                await owner.allocate(node.instance)  # The cluster's time is known to advance.
+                await trio.sleep(30)
+                found = await owner.metadata.find(PATHS.ledger(made.record.ledger))
+                assert (found is not None) is is_there
+        assert node.garbage.counts.staging_expired == 1
+
+
 def a_record(state: LedgerState, instance: InstanceId) -> LedgerRecord:
     return LedgerRecord(
         ledger=LedgerId(1),

@@ -1,0 +1,123 @@
+"""Sinks in metadata: the latest batch of each, and the list of its staging ledgers.
+
+    sinks/ID                  the latest batch; changed only by compare-and-set
+    sinks/ID/staged/LEDGER    one per staging ledger, from the step that opens it
+
+A batch is recorded in one step with the check that all of its ledgers are listed still. So
+a driver that removes a ledger from the list keeps it from being recorded later.
+
+Rules: PROTOCOL S34 and S35.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+import attrs
+
+from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.paths import ClusterPaths
+from geolog.metadata.seam import (
+    BadVersionError,
+    Check,
+    Create,
+    Freshness,
+    Metadata,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Put,
+)
+from geolog.protocol.ids import LedgerId
+from geolog.protocol.ledger_state import LedgerRecord
+from geolog.protocol.sink_copy import SinkRecord
+
+PARTS_MAX = 4000
+"""Staging ledgers of one batch: more do not fit one request to the metadata store."""
+
+
+def sink_id_of(sink: str) -> str:
+    """The name of a sink in metadata: of fixed length, whatever its user calls it."""
+    return sha256(sink.encode()).hexdigest()[:32]
+
+
+@attrs.frozen
+class VersionedSink:
+    """A sink's record as read, with the version for a compare-and-set."""
+
+    record: SinkRecord
+    version: int
+
+
+class SinkCatalog:
+    """The sinks of one cluster."""
+
+    def __init__(
+        self, metadata: Metadata, paths: ClusterPaths, ledgers: LedgerMetadata
+    ) -> None:
+        self._metadata = metadata
+        self._paths = paths
+        self._ledgers = ledgers
+
+    async def ensure(self, sink: str) -> VersionedSink:
+        """The latest record of a sink, which is made if there is none."""
+        sink_id = sink_id_of(sink)
+        path = self._paths.sink(sink_id)
+        while True:
+            stored = await self._metadata.find(path, freshness=Freshness.LATEST)
+            if stored is not None:
+                record = open_document(stored.data, SinkRecord, path=path)
+                return VersionedSink(record, stored.version)
+            await self._metadata.ensure_path(self._paths.sinks)
+            with suppress(NodeExistsError):
+                await self._metadata.multi(
+                    [
+                        Create(path, seal_document(SinkRecord(sink=sink))),
+                        Create(self._paths.sink_ledgers(sink_id)),
+                    ]
+                )
+
+    async def replace(
+        self, read: VersionedSink, record: SinkRecord, *, is_new_batch: bool = False
+    ) -> VersionedSink:
+        """Store the successor of a record that was read; BadVersionError if it has changed.
+
+        is_new_batch: only if all ledgers of the batch are listed; NoNodeError otherwise.
+        """
+        sink_id = sink_id_of(record.sink)
+        checks: list[Operation] = []
+        if is_new_batch:
+            checks = [
+                Check(self._paths.sink_ledger(sink_id, part.ledger)) for part in record.parts
+            ]
+        put = Put(self._paths.sink(sink_id), seal_document(record), read.version)
+        version = (await self._metadata.multi([put, *checks]))[0]
+        assert isinstance(version, int)
+        return VersionedSink(record, version)
+
+    async def open_listed(
+        self, sink: str, allocated: VersionedLedger, opened: LedgerRecord
+    ) -> VersionedLedger:
+        """Open a staging ledger and list it, in one step."""
+        line = self._paths.sink_ledger(sink_id_of(sink), opened.ledger)
+        await self._metadata.multi([self._ledgers.put(allocated, opened), Create(line)])
+        return VersionedLedger(opened, allocated.version + 1)
+
+    async def listed(self, sink: str) -> list[LedgerId]:
+        """The staging ledgers of a sink, by id. Nodes may have dropped some that expired."""
+        names = await self._metadata.children(
+            self._paths.sink_ledgers(sink_id_of(sink)), freshness=Freshness.LATEST
+        )
+        return [LedgerId(int(name)) for name in names]
+
+    async def drop(self, sink: str, ledgers: Sequence[LedgerId]) -> None:
+        """Take staging ledgers off the list, and delete their records. Idempotent."""
+        sink_id = sink_id_of(sink)
+        for ledger in ledgers:
+            # First off the list: from then on no driver records it.
+            with suppress(NoNodeError):
+                await self._metadata.delete(self._paths.sink_ledger(sink_id, ledger))
+            with suppress(NoNodeError, BadVersionError):
+                await self._metadata.multi([self._ledgers.delete(ledger)])
+        await self._ledgers.drop_empty_buckets(ledgers)

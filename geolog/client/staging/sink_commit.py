@@ -1,0 +1,192 @@
+"""Records a staged batch, copies it into its streams, and drops what is left over.
+
+It performs what `geolog.protocol.sink_copy` decides. The copies are ordinary batches of a named
+writer: readers see them as they come, so a batch is not atomic to readers.
+
+Rules: PROTOCOL S35 and S36.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import assert_never
+
+import attrs
+import trio
+
+from geolog.catalog.sinks import SinkCatalog, VersionedSink, sink_id_of
+from geolog.client.log import Log
+from geolog.client.writing.writer import Writer
+from geolog.client.writing.writer_pending import Pending
+from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.ledger.reading.ledger_stream import LedgerStream
+from geolog.metadata.seam import BadVersionError, NoNodeError
+from geolog.protocol.ids import EntryId
+from geolog.protocol.sink_copy import (
+    FinishCopy,
+    Finished,
+    RecordNext,
+    RefuseBatch,
+    SinkRecord,
+    StagedBatch,
+    StagedPart,
+    garbage_of,
+    on_commit,
+)
+from geolog.wire.batch import Batch
+from topology.errors import ConflictError, DataLostError, FencedError, OutcomeUnknownError
+
+_PENDING_MAX = 4096
+"""Appends without an answer; the writer's window bounds their bytes."""
+
+
+@attrs.frozen
+class CommitReport:
+    """Outcome of a commit."""
+
+    records_count: int
+    """Records that this commit added to streams."""
+    is_own_list: bool
+    """Whether the batch consists of what this driver staged; else of an earlier attempt's."""
+
+
+class SinkCommit:
+    """Brings the batches of one sink into their streams."""
+
+    def __init__(self, log: Log, sink: str) -> None:
+        self._log = log
+        self._access = log.access
+        self._sink = sink
+        self._sinks = SinkCatalog(
+            self._access.metadata, self._access.paths, self._access.ledgers
+        )
+
+    async def commit(self, given: StagedBatch) -> CommitReport:
+        """Bring a batch into its streams, each record once, whichever driver tried before.
+
+        ConflictError: another driver of the sink was first, or the batch was there already.
+        SealedError, NoSuchStreamError: a stream takes no more. Call again after other errors.
+        """
+        copied_count = 0
+        while True:
+            found = await self._sinks.ensure(self._sink)
+            match on_commit(found.record, given):
+                case RecordNext(record):
+                    held = await self._hold(found, record, is_new_batch=True)
+                    copied_count += await self._copy(held)
+                case FinishCopy(record):
+                    held = await self._hold(found, record, is_new_batch=False)
+                    copied_count += await self._copy(held)
+                case Finished(is_own_list):
+                    await self._drop_garbage(found.record)
+                    return CommitReport(copied_count, is_own_list)
+                case RefuseBatch(why):
+                    raise ConflictError(why)
+                case step:
+                    assert_never(step)
+
+    async def abort(self) -> None:
+        """Drop all that was staged and is in no recorded batch that is being copied."""
+        await self._drop_garbage((await self._sinks.ensure(self._sink)).record)
+
+    async def _drop_garbage(self, known: SinkRecord) -> None:
+        listed = await self._sinks.listed(self._sink)
+        await self._sinks.drop(self._sink, garbage_of(known, listed))
+
+    async def _hold(
+        self, found: VersionedSink, record: SinkRecord, *, is_new_batch: bool
+    ) -> VersionedSink:
+        """Write the record that makes this driver the one that copies."""
+        try:
+            return await self._sinks.replace(found, record, is_new_batch=is_new_batch)
+        except BadVersionError:
+            raise self._overtaken(record.batch) from None
+        except NoNodeError:
+            raise ConflictError(
+                f"what was staged for batch {record.batch} of {self._sink!r} is gone: another"
+                " driver of the query dropped it, or it expired. Stop other drivers, then run"
+                " the batch again"
+            ) from None
+
+    def _overtaken(self, batch: int) -> ConflictError:
+        return ConflictError(
+            f"another driver of {self._sink!r} took over while batch {batch} was committed: it"
+            " has the batch now. Run one driver of a query, or give each a writer of its own"
+        )
+
+    async def _copy(self, held: VersionedSink) -> int:
+        """Copy what the log lacks of the recorded batch; return how many records that was."""
+        record, copied_count = held.record, 0
+        try:
+            for stream in dict.fromkeys(part.stream for part in record.parts):
+                async with self._log.open_writer(
+                    stream, writer_id=f"sink-{sink_id_of(self._sink)}"
+                ) as writer:
+                    for part, seq in record.places():
+                        if part.stream == stream:
+                            copied_count += await self._copy_part(writer, part, seq)
+        except (FencedError, ConflictError, OutcomeUnknownError) as error:
+            if (await self._sinks.ensure(self._sink)).version != held.version:
+                raise self._overtaken(record.batch) from error
+            raise
+        try:
+            await self._sinks.replace(held, record.copied())
+        except BadVersionError:
+            raise self._overtaken(record.batch) from None
+        return copied_count
+
+    async def _copy_part(self, writer: Writer, part: StagedPart, seq: int) -> int:
+        pending: list[Pending] = []
+        copied_count = 0
+        async with aclosing(self._batches(part)) as batches:
+            async for batch in batches:
+                for row in range(len(batch)):
+                    key = batch.key(row)
+                    if not writer.is_appended(seq, key=key):
+                        if len(pending) >= _PENDING_MAX:
+                            await _wait_all(pending)
+                        headers = batch.headers(row) or None
+                        pending.append(
+                            await _append_when_writable(
+                                writer, batch.value(row), key, headers, seq
+                            )
+                        )
+                        copied_count += 1
+                    seq += 1
+        await _wait_all(pending)
+        return copied_count
+
+    async def _batches(self, part: StagedPart) -> AsyncGenerator[Batch, None]:
+        """Read a staging ledger, in order."""
+        try:
+            ledger = (await self._access.ledgers.read_latest(part.ledger)).record
+        except NoSuchLedgerError:
+            raise DataLostError(
+                f"staging ledger {part.ledger} of {self._sink!r}, recorded with"
+                f" {part.records_count} records for {part.stream}, has expired before it was"
+                " copied: compare the stream with the query's source, then give the query a"
+                " new writer"
+            ) from None
+        last = ledger.last_entry
+        if last is None or last < 0:
+            return
+        with LedgerStream(self._access.reader, ledger, EntryId(0), last) as stream:
+            while stream.entry_next <= last:
+                for fetched in await stream.read():
+                    for place in range(len(fetched.decoded.batch_views)):
+                        yield fetched.decoded.open(place)
+
+
+async def _append_when_writable(
+    writer: Writer, value: bytes, key: bytes | None, headers: dict[str, bytes] | None, seq: int
+) -> Pending:
+    while True:
+        try:
+            return writer.append_nowait(value, key=key, headers=headers, seq=seq)
+        except trio.WouldBlock:
+            await writer.wait_writable()
+
+
+async def _wait_all(pending: list[Pending]) -> None:
+    for one in pending:
+        await one.wait()
+    pending.clear()

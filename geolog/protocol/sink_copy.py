@@ -1,0 +1,166 @@
+"""The next step for a batch that a sink is given: record, copy, refuse or drop.
+
+Theory of operation. Tasks write their rows into staging ledgers. A driver then records, under
+the sink and the number of the batch, which of them count. That is one compare-and-set, so of
+two lists of one batch the first stays. From the record the batch is copied into its streams by
+a named writer. The records of all batches of a sink are numbered in one row: the seq of each is
+the batch's first plus its place in the list. So a copy that is begun again, by any driver,
+continues where the log ends.
+
+`on_commit` looks at the record and says the next step. A driver performs it, reads the record
+again, and asks again, until there is nothing left to do. A batch whose copy was left unfinished
+is finished from the recorded list by the next driver. Each driver that begins to copy first
+writes its name into the record. A driver that loses the record to another one's write stops.
+
+Only the latest batch is kept. Queries commit their batches in order, so an earlier one is from
+a driver that was overtaken, or from a query that began again under an old name.
+
+Rules: PROTOCOL S34 to S36.
+"""
+
+from collections.abc import Collection, Iterator
+
+import attrs
+
+from geolog.protocol.ids import LedgerId
+
+NO_BATCH = -1
+
+
+@attrs.frozen
+class StagedPart:
+    """A sealed staging ledger, for one stream."""
+
+    ledger: LedgerId
+    stream: str
+    records_count: int
+
+
+@attrs.frozen(kw_only=True)
+class SinkRecord:
+    """The latest batch of a sink.
+
+    Invariant: seqs below `seq_first` belong to earlier batches, all of which are copied.
+    """
+
+    sink: str
+    """Its identity, as its user knows it."""
+    checkpoint: str = ""
+    """The place of the query's checkpoints; empty if the driver did not say."""
+    batch: int = NO_BATCH
+    parts: tuple[StagedPart, ...] = ()
+    seq_first: int = 0
+    is_copied: bool = True
+    copier: str = ""
+    """The driver that copies it, or copied it."""
+
+    @property
+    def records_count(self) -> int:
+        """Number of records of the batch."""
+        return sum(part.records_count for part in self.parts)
+
+    def places(self) -> Iterator[tuple[StagedPart, int]]:
+        """The parts in the order of copying, each with the seq of its first record."""
+        seq = self.seq_first
+        for part in self.parts:
+            yield part, seq
+            seq += part.records_count
+
+    def copied(self) -> "SinkRecord":
+        """All records of the batch are in their streams."""
+        return attrs.evolve(self, is_copied=True)
+
+
+@attrs.frozen
+class StagedBatch:
+    """A batch as its driver hands it over."""
+
+    batch: int
+    parts: tuple[StagedPart, ...]
+    copier: str
+    """The driver; no other has this name."""
+    checkpoint: str = ""
+    is_repeatable: bool = True
+    """Whether a query repeats its last batch when it is started again, as streams do."""
+
+
+@attrs.frozen
+class RecordNext:
+    """Write this record if the one that was read is still there, then copy the batch."""
+
+    record: SinkRecord
+
+
+@attrs.frozen
+class FinishCopy:
+    """Write this record if the one that was read is still there, then copy what it lists."""
+
+    record: SinkRecord
+
+
+@attrs.frozen
+class Finished:
+    """The batch is in the log. Nothing is left to do."""
+
+    is_own_list: bool
+    """Whether what this driver staged was copied; else it is an earlier attempt's."""
+
+
+@attrs.frozen
+class RefuseBatch:
+    """The batch is not this sink's next one."""
+
+    why: str
+
+
+Step = RecordNext | FinishCopy | Finished | RefuseBatch
+
+
+def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
+    """The next step towards having this batch in the log."""
+    if known.checkpoint and given.checkpoint and known.checkpoint != given.checkpoint:
+        return RefuseBatch(
+            f"writer {known.sink!r} belongs to the query with the checkpoints in"
+            f" {known.checkpoint}; this one has its in {given.checkpoint}: give each query a"
+            " writer of its own"
+        )
+    if given.batch < known.batch:
+        return RefuseBatch(
+            f"batch {given.batch} of {known.sink!r} comes after batch {known.batch}: another"
+            " driver of the query went on, so stop this one; or the query has lost its"
+            " checkpoints, then give it a new writer"
+        )
+    if not known.is_copied:
+        if known.copier == given.copier and known.batch == given.batch:
+            return FinishCopy(known)
+        return FinishCopy(attrs.evolve(known, copier=given.copier))
+    if given.batch == known.batch:
+        is_own_list = known.parts == given.parts
+        if is_own_list or given.is_repeatable:
+            return Finished(is_own_list)
+        return RefuseBatch(
+            f"writer {known.sink!r} has written its {known.records_count} records already: a"
+            " batch write under one name is done once. Give each run its own, e.g."
+            " .option('writer', 'orders-2026-11-27')"
+        )
+    return RecordNext(
+        SinkRecord(
+            sink=known.sink,
+            checkpoint=given.checkpoint or known.checkpoint,
+            batch=given.batch,
+            parts=given.parts,
+            seq_first=known.seq_first + known.records_count,
+            is_copied=False,
+            copier=given.copier,
+        )
+    )
+
+
+def garbage_of(known: SinkRecord, listed: Collection[LedgerId]) -> list[LedgerId]:
+    """The sink's listed staging ledgers that nobody needs, by id.
+
+    The driver that holds the record may drop them: a batch is recorded only together with the
+    check that all of its ledgers are listed still.
+    """
+    needed = set() if known.is_copied else {part.ledger for part in known.parts}
+    return sorted(set(listed) - needed)

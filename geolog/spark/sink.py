@@ -1,0 +1,302 @@
+"""The sink `geolog` of PySpark, for batches and streams.
+
+Tasks stage what they are given; the driver commits it (`geolog.client.staging`). With
+`exactlyOnce=false` tasks append directly, so a repeated task repeats its records. Spark makes a
+new writer for every batch, some in processes of their own: nothing is kept between calls but
+what the messages of tasks and the cluster's metadata say.
+"""
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import attrs
+import pyarrow as pa
+import trio
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.catalog.sinks import PARTS_MAX
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.client.connect import connect
+from geolog.client.log import Log
+from geolog.client.staging.sink_commit import SinkCommit
+from geolog.client.staging.staging_writer import StagingWriter, open_staging_writer
+from geolog.client.writing.writer import Writer
+from geolog.protocol.sink_copy import StagedBatch, StagedPart
+from geolog.protocol.stream_state import StreamName, StreamRecord
+from geolog.spark.sink_options import SinkOptions, parse_sink_options
+from geolog.spark.sink_rows import SinkRow, check_sink_schema, rows_in
+from geolog.spark.surroundings import own_region
+from geolog.spark.worker_check import Reduced, checked_on_arrival
+from topology.errors import (
+    FencedError,
+    GeologError,
+    InvalidArgumentError,
+    SealedError,
+)
+
+STREAMS_PER_TASK_MAX = 16
+"""Streams that one task may write: each has a ledger or a writer of its own."""
+
+_BATCH_WRITE = 0
+"""The only batch of a batch write."""
+
+
+@attrs.frozen
+class StagedMessage(WriterCommitMessage):
+    """What one task staged."""
+
+    parts: tuple[StagedPart, ...]
+
+
+class _Sink:
+    """Writes to streams; the kinds of Spark's writers share it."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def __reduce__(self) -> Reduced:
+        """Travel to workers, which say so if they lack geolog."""
+        return checked_on_arrival(self)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of one task."""
+        try:
+            return StagedMessage(trio.run(self._write, iterator))
+        except GeologError as error:
+            raise error.with_traceback(None) from None
+
+    async def _write(self, batches: Iterator[pa.RecordBatch]) -> tuple[StagedPart, ...]:
+        async with AsyncExitStack() as stack:
+            log = await stack.enter_async_context(_connected(self._options))
+            sink = self._options.sink
+            target: _Staging | _Appending = (
+                _Appending(log, stack) if sink is None else _Staging(log, stack, sink)
+            )
+            while True:
+                # Spark may take its time: the connections must go on meanwhile.
+                batch = await trio.to_thread.run_sync(next, batches, None)
+                if batch is None:
+                    return await target.finish()
+                for row in rows_in(batch, self._options.stream):
+                    await target.add(row)
+
+    def check(self) -> None:
+        """Refuse a write to a stream that cannot take it, before any task runs."""
+
+        async def look() -> None:
+            async with _connected(self._options) as log:
+                if self._options.stream is not None:
+                    await _writable(log, self._options.stream)
+
+        _run(look)
+
+    def _commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batch: int,
+        checkpoint: str = "",
+        *,
+        is_repeatable: bool,
+    ) -> None:
+        sink = self._options.sink
+        if sink is None:
+            return
+        parts = tuple(
+            part
+            for message in messages
+            if isinstance(message, StagedMessage)
+            for part in message.parts
+        )
+        if len(parts) > PARTS_MAX:
+            raise InvalidArgumentError(
+                f"the batch has {len(parts)} staging ledgers, at most {PARTS_MAX} fit:"
+                f" .coalesce({PARTS_MAX}) the rows first, or write fewer streams at a time"
+            )
+
+        async def commit() -> None:
+            async with _connected(self._options) as log:
+                given = StagedBatch(
+                    batch,
+                    parts,
+                    copier=f"{log.access.rng.getrandbits(128):032x}",
+                    checkpoint=checkpoint,
+                    is_repeatable=is_repeatable,
+                )
+                await SinkCommit(log, sink).commit(given)
+
+        _run(commit)
+
+    def _abort(self) -> None:
+        sink = self._options.sink
+        if sink is None:
+            return
+
+        async def abort() -> None:
+            async with _connected(self._options) as log:
+                await SinkCommit(log, sink).abort()
+
+        _run(abort)
+
+
+class GeologSink(_Sink, DataSourceArrowWriter):
+    """Writes one batch."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Bring what the tasks staged into the streams."""
+        self._commit(messages, _BATCH_WRITE, is_repeatable=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's.
+        """Drop what the tasks staged."""
+        self._abort()
+
+
+class GeologStreamSink(_Sink, DataSourceStreamArrowWriter):
+    """Writes the batches of a streaming query."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's.
+        """Bring what the tasks of a batch staged into the streams."""
+        self._commit(messages, batchId, self._options.checkpoint, is_repeatable=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's.
+        """Drop what the tasks of a batch staged."""
+        self._abort()
+
+
+def batch_sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> GeologSink:
+    """A writer of one batch. InvalidArgumentError, NoSuchStreamError, SealedError."""
+    sink = GeologSink(_checked(given, schema, overwrite=overwrite, is_streaming=False))
+    sink.check()
+    return sink
+
+
+def stream_sink(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool
+) -> GeologStreamSink:
+    """A writer of a query's batches. InvalidArgumentError."""
+    return GeologStreamSink(_checked(given, schema, overwrite=overwrite, is_streaming=True))
+
+
+def _checked(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool, is_streaming: bool
+) -> SinkOptions:
+    try:
+        if overwrite:
+            raise InvalidArgumentError(
+                "a stream is only appended to: use .mode('append'), or outputMode('append')"
+            )
+        check_sink_schema(schema)
+        return parse_sink_options(
+            given, has_stream_column="stream" in schema.names, is_streaming=is_streaming
+        )
+    except GeologError as error:
+        raise error.with_traceback(None) from None
+
+
+class _Staging:
+    """Stages the rows of a task, each stream's in a ledger of its own."""
+
+    def __init__(self, log: Log, stack: AsyncExitStack, sink: str) -> None:
+        self._log = log
+        self._stack = stack
+        self._sink = sink
+        self._writers: dict[str, StagingWriter] = {}
+
+    async def add(self, row: SinkRow) -> None:
+        writer = self._writers.get(row.stream)
+        if writer is None:
+            _check_count(len(self._writers))
+            writer = self._writers[row.stream] = await self._stack.enter_async_context(
+                open_staging_writer(
+                    self._log.access,
+                    await _writable(self._log, row.stream),
+                    self._sink,
+                    config=PartitionConfig(),
+                )
+            )
+        writer.rows.add(row.value, row.key, row.headers)
+        await writer.send_full()
+
+    async def finish(self) -> tuple[StagedPart, ...]:
+        return tuple([await writer.seal() for writer in self._writers.values()])
+
+
+class _Appending:
+    """Appends the rows of a task directly."""
+
+    def __init__(self, log: Log, stack: AsyncExitStack) -> None:
+        self._log = log
+        self._stack = stack
+        self._writers: dict[str, Writer] = {}
+
+    async def add(self, row: SinkRow) -> None:
+        writer = self._writers.get(row.stream)
+        if writer is None:
+            _check_count(len(self._writers))
+            await _writable(self._log, row.stream)
+            writer = self._writers[row.stream] = await self._stack.enter_async_context(
+                self._log.open_writer(row.stream)
+            )
+        try:
+            await writer.post(row.value, key=row.key, headers=row.headers)
+        except FencedError as error:
+            raise _fenced(row.stream) from error
+
+    async def finish(self) -> tuple[StagedPart, ...]:
+        for stream, writer in self._writers.items():
+            try:
+                await writer.flush()
+            except FencedError as error:
+                raise _fenced(stream) from error
+        return ()
+
+
+def _fenced(stream: str) -> FencedError:
+    return FencedError(
+        f"another task or writer took {stream}: with exactlyOnce=false, tasks append side by"
+        " side only through write proxies. Start some, or .coalesce(1) the rows, or leave"
+        " exactlyOnce on"
+    )
+
+
+def _check_count(count: int) -> None:
+    if count >= STREAMS_PER_TASK_MAX:
+        raise InvalidArgumentError(
+            f"a task has rows for more than {STREAMS_PER_TASK_MAX} streams: repartition the"
+            " rows by `stream` first, with more partitions"
+        )
+
+
+async def _writable(log: Log, name: str) -> StreamRecord:
+    """The stream, if it takes records. NoSuchStreamError, SealedError."""
+    record = await StreamCatalog(log.access.metadata, log.access.paths).read_latest(
+        StreamName.parse(name)
+    )
+    if record.is_sealed:
+        raise SealedError(f"{name} is sealed: it takes no more records")
+    return record
+
+
+@asynccontextmanager
+async def _connected(options: SinkOptions) -> AsyncIterator[Log]:
+    async with connect(
+        zookeeper=options.zookeeper,
+        cluster=options.cluster,
+        region=options.region or own_region(os.environ),
+        gateway=options.gateway,
+    ) as log:
+        yield log
+
+
+def _run(act: Callable[[], Awaitable[None]]) -> None:
+    """Do it on the driver; an error comes without the way through this code."""
+    try:
+        trio.run(act)
+    except GeologError as error:
+        raise error.with_traceback(None) from None

@@ -1,0 +1,244 @@
+"""A sink's batches reach their streams once, whatever its tasks and drivers went through."""
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.catalog.partition_config import PartitionConfig
+from geolog.catalog.sinks import SinkCatalog
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.client.staging.sink_commit import CommitReport, SinkCommit
+from geolog.client.staging.staging_writer import open_staging_writer
+from geolog.client.writing.partitioner import partition_of_key
+from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.protocol.sink_copy import StagedBatch, StagedPart
+from geolog.protocol.stream_state import StreamName
+from tests.pure.whole.clusters import STREAM, open_world
+
+SINK = "orders-of-today"
+Rows = Sequence[tuple[bytes | None, bytes]]
+
+
+@attrs.frozen
+class Driver:
+    """One driver of the query, or one start of it."""
+
+    log: geolog.Log
+    name: str = "driver-1"
+
+    async def stage(self, rows: Rows, *, stream: str = STREAM) -> StagedPart:
+        """Stage rows as a task does."""
+        access = self.log.access
+        catalog = StreamCatalog(access.metadata, access.paths)
+        record = await catalog.read(StreamName.parse(stream))
+        async with open_staging_writer(
+            access, record, SINK, config=PartitionConfig()
+        ) as writer:
+            for key, value in rows:
+                writer.rows.add(value, key, None)
+                await writer.send_full()
+            return await writer.seal()
+
+    async def commit(
+        self, batch: int, *parts: StagedPart, is_repeatable: bool = True
+    ) -> CommitReport:
+        given = StagedBatch(batch, parts, self.name, is_repeatable=is_repeatable)
+        return await SinkCommit(self.log, SINK).commit(given)
+
+    async def listed_count(self) -> int:
+        access = self.log.access
+        sinks = SinkCatalog(access.metadata, access.paths, access.ledgers)
+        return len(await sinks.listed(SINK))
+
+    async def is_there(self, part: StagedPart) -> bool:
+        try:
+            await self.log.access.ledgers.read_latest(part.ledger)
+        except NoSuchLedgerError:
+            return False
+        return True
+
+    async def values(self, stream: str = STREAM) -> list[bytes]:
+        async with self.log.open_reader(stream) as reader:
+            return [record.value async for record in reader]
+
+
+def rows_of(*values: str) -> Rows:
+    return [(None, value.encode()) for value in values]
+
+
+async def test_batches_are_copied_in_the_order_of_tasks_and_staging_goes(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        second, first = await driver.stage(rows_of("c")), await driver.stage(rows_of("a", "b"))
+        report = await driver.commit(0, first, second)
+        third = await driver.stage(rows_of("d"))
+        await driver.commit(1, third)
+
+        assert report == CommitReport(records_count=3, is_own_list=True)
+        assert await driver.values() == [b"a", b"b", b"c", b"d"]
+        assert await driver.listed_count() == 0
+        assert not await driver.is_there(third)
+
+
+async def test_records_of_many_entries_arrive_with_their_keys_in_order(
+    autojump_clock: MockClock,
+) -> None:
+    rows = [(b"key", b"%06d" % number * 1000) for number in range(300)]
+    async with open_world() as world:
+        driver = Driver(world.log)
+        await driver.commit(0, await driver.stage(rows))
+        async with world.log.open_reader(STREAM) as reader:
+            found = [(record.key, record.value) async for record in reader]
+
+    assert found == rows
+
+
+async def test_keys_choose_partitions_as_the_writers_of_the_library_do(
+    autojump_clock: MockClock,
+) -> None:
+    keys = [b"key %d" % number for number in range(20)]
+    async with open_world() as world:
+        driver = Driver(world.log)
+        await world.log.create_stream("shop/many", survive="1 region", partitions=3)
+        staged = await driver.stage([(key, key) for key in keys], stream="shop/many")
+        await driver.commit(0, staged)
+        async with world.log.open_reader("shop/many") as reader:
+            found = {record.key: record.partition async for record in reader}
+
+    assert found == {key: partition_of_key(key, 3) for key in keys}
+
+
+async def test_a_batch_for_several_streams_reaches_each(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        await world.log.create_stream("shop/more", survive="1 region")
+        here, there = (
+            await driver.stage(rows_of("a")),
+            await driver.stage(rows_of("b"), stream="shop/more"),
+        )
+        await driver.commit(0, here, there, await driver.stage(rows_of("c")))
+
+        assert await driver.values() == [b"a", b"c"]
+        assert await driver.values("shop/more") == [b"b"]
+
+
+async def test_a_lost_attempt_of_a_task_leaves_neither_records_nor_staging(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        lost = await driver.stage(rows_of("a"))  # Speculation: its answer came second.
+        await driver.commit(0, await driver.stage(rows_of("a")))
+
+        assert await driver.values() == [b"a"]
+        assert await driver.listed_count() == 0
+        assert not await driver.is_there(lost)
+
+
+@pytest.mark.parametrize("died_after_ms", [0, 4, 8, 12, 16, 20, 25, 30])
+async def test_a_restart_finishes_the_recorded_copy_and_drops_its_own_staging(
+    autojump_clock: MockClock, died_after_ms: int
+) -> None:
+    """The driver dies at some moment of its commit; the next one brings the same batch."""
+    values = [f"{number:04d}" for number in range(50)]
+    async with open_world(seed=died_after_ms) as world:
+        first, again = Driver(world.log, "first"), Driver(world.log, "again")
+        parts = [await first.stage(rows_of(*values[at : at + 10])) for at in range(0, 50, 10)]
+        with trio.move_on_after(died_after_ms / 1000):
+            await first.commit(0, *parts)
+
+        await again.commit(0, await again.stage(rows_of(*values)))
+        await again.commit(1, await again.stage(rows_of("next")))
+
+        assert await again.values() == [value.encode() for value in [*values, "next"]]
+        assert await again.listed_count() == 0
+
+
+async def test_of_two_drivers_of_one_batch_at_once_one_wins_and_the_other_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, world.cluster.open_client("eu-west") as other_log:
+        drivers = [Driver(world.log, "one"), Driver(other_log, "other")]
+        outcomes: list[str] = []
+
+        async def drive(driver: Driver) -> None:
+            part = await driver.stage(rows_of("a", "b", "c"))
+            try:
+                await driver.commit(0, part)
+            except geolog.ConflictError as refused:
+                outcomes.append(str(refused))
+            else:
+                outcomes.append("wins")
+
+        async with trio.open_nursery() as nursery:
+            for driver in drivers:
+                nursery.start_soon(drive, driver)
+
+        [refusal] = [outcome for outcome in outcomes if outcome != "wins"]
+        assert "another driver of" in refusal
+        assert len(outcomes) == 2
+        assert await drivers[0].values() == [b"a", b"b", b"c"]
+
+
+async def test_a_driver_whose_staging_another_one_dropped_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        slow, quick = Driver(world.log, "slow"), Driver(world.log, "quick")
+        staged = await slow.stage(rows_of("late"))
+        await quick.commit(0, await quick.stage(rows_of("a")))
+
+        with pytest.raises(geolog.ConflictError, match=r"staged for batch 1 .* is gone"):
+            await slow.commit(1, staged)
+        assert await quick.values() == [b"a"]
+
+
+async def test_a_driver_that_is_behind_is_refused(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        await driver.commit(7, await driver.stage(rows_of("a")))
+        staged = await driver.stage(rows_of("b"))
+
+        with pytest.raises(geolog.ConflictError, match=r"batch 3 .* comes after batch 7"):
+            await driver.commit(3, staged)
+        assert await driver.values() == [b"a"]
+
+
+async def test_a_batch_write_under_one_name_is_done_once(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        await driver.commit(0, await driver.stage(rows_of("a")), is_repeatable=False)
+        staged = await driver.stage(rows_of("b"))
+
+        with pytest.raises(geolog.ConflictError, match="has written its 1 records already"):
+            await driver.commit(0, staged, is_repeatable=False)
+        assert await driver.values() == [b"a"]
+
+
+async def test_a_stream_that_is_sealed_under_the_job_fails_the_commit(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        staged = await driver.stage(rows_of("a"))
+        await world.log.seal_stream(STREAM)
+
+        with pytest.raises(geolog.SealedError, match=STREAM):
+            await driver.commit(0, staged)
+
+
+async def test_an_aborted_job_leaves_no_staging(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        staged = await driver.stage(rows_of("a"))
+        await SinkCommit(world.log, SINK).abort()
+
+        assert await driver.listed_count() == 0
+        assert not await driver.is_there(staged)
+        assert await driver.values() == []
