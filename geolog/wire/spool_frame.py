@@ -105,6 +105,7 @@ def decode_frame(data: bytes | memoryview, offset: int = 0) -> SpoolFrame:
 def scan_frames(data: bytes | memoryview) -> SpoolScan:
     """Find the frames of a file, and those behind damaged bytes too."""
     found: list[SpoolFrame] = []
+    data = bytes(data)  # Once: values may hold the magic any number of times.
     offset, fault, whole_bytes = 0, None, None
     while offset < len(data):
         try:
@@ -112,7 +113,7 @@ def scan_frames(data: bytes | memoryview) -> SpoolScan:
         except DamagedBytesError as error:
             if fault is None:
                 fault, whole_bytes = str(error), offset
-            offset = bytes(data).find(MAGIC, offset + 1)
+            offset = data.find(MAGIC, offset + 1)
             if offset < 0:
                 break
             continue

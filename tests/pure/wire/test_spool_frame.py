@@ -64,6 +64,12 @@ def test_any_changed_byte_is_noticed(place: int, change: int) -> None:
     assert len(scan.frames) == 2
 
 
+def test_a_torn_value_full_of_magic_is_scanned_without_copying_the_file_each_time() -> None:
+    scan = scan_frames(FILE + b"GLSP" * (1 << 18))  # A copy each would be 256 GB.
+
+    assert (len(scan.frames), scan.is_torn) == (3, True)
+
+
 @given(st.binary(max_size=200))
 def test_other_bytes_are_damage_and_nothing_else(data: bytes) -> None:
     with pytest.raises(DamagedBytesError):
