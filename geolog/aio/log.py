@@ -1,6 +1,6 @@
 """The log, as calls into the trio thread."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
@@ -25,6 +25,7 @@ from geolog.portal.residence import Residence, TrioBlock
 from geolog.portal.trio_thread import Tasks, shared_thread
 from geolog.protocol.hedge_policy import HedgePolicy
 from geolog.protocol.relay_report import RelayEvent
+from geolog.protocol.stream_pattern import is_pattern
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -180,17 +181,22 @@ class Log:
         take: bool = False,
         auto_commit: bool = True,
         hedge: str | HedgePolicy | None = None,
+        positions: Mapping[str, str] | None = None,
     ) -> Opening[Reader, TrioReader]:
         """Read in order from `start` up to `stop`, exclusive.
 
-        name: a stream, or one partition of it. Without `stop` the read ends at the current end.
-        follow: go on after that end, and wait for new records until the stream is sealed.
+        name: a stream, one partition of it, or a pattern such as `shop/*` for all streams that
+        it matches. Without `stop` the read ends at the current end.
+        follow: go on after that end, and wait for new records until the stream is sealed. With
+        a pattern, streams and partitions that are made later are read from their first record,
+        and the read goes on for ever.
         cursor: resume where the cursor of this name stands, and commit what was taken, within
         about a second and at the end of the block; `start` is for a new cursor. shared: divide
         the partitions among all readers that share the cursor. take: take the cursor from a
         reader that has it. auto_commit: if False, only `Reader.commit` commits.
         CursorHeldError.
         hedge: the hedge policy of this reader, as in `connect`; None for that of the log.
+        positions: with a pattern, go on where an earlier `Reader.positions` says.
         """
         thread = self._residence.thread
         outlet = Outlet[Waiter](thread, wake=wake_all)
@@ -205,16 +211,17 @@ class Log:
             take=take,
             auto_commit=auto_commit,
             hedge=hedge,
+            positions=positions,
         )
+
+        is_told = cursor is not None or is_pattern(str(name))
 
         def prepare() -> tuple[Residence[TrioReader], Tasks]:
             return Residence(thread, lambda: outlet.open(opening())), self._residence.tasks
 
         return Opening(
             prepare,
-            lambda residence, reader: Reader(
-                residence.call, reader, outlet, has_cursor=cursor is not None
-            ),
+            lambda residence, reader: Reader(residence.call, reader, outlet, is_told=is_told),
             on_leave=lambda reader, is_failed: reader.put_down(is_failed=is_failed),
         )
 
@@ -232,7 +239,7 @@ class Log:
 
         return Opening(
             prepare,
-            lambda residence, reader: Reader(residence.call, reader, outlet, has_cursor=False),
+            lambda residence, reader: Reader(residence.call, reader, outlet, is_told=False),
             on_leave=lambda reader, is_failed: reader.put_down(is_failed=is_failed),
         )
 
@@ -278,7 +285,7 @@ class Log:
         return Opening(
             prepare,
             lambda residence, readers: [
-                Reader(residence.call, reader, outlet, has_cursor=cursor is not None)
+                Reader(residence.call, reader, outlet, is_told=cursor is not None)
                 for reader, outlet in zip(readers, outlets, strict=True)
             ],
             on_leave=_put_down,

@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import attrs
 
 from geolog.aio.waiting import Waiter, new_waiter, wait_for
+from geolog.client.cursors.cursor_reader import CursorReader
 from geolog.client.reading.reader import Reader as TrioReader
 from geolog.client.reading.reader import ReadTrimmedError, no_cursor
 from geolog.client.reading.record import Gap, Record, RecordBatch
@@ -18,8 +19,16 @@ from geolog.portal.would_block import WouldBlock
 T = TypeVar("T")
 
 
+class _Calls(Protocol):
+    """Runs a function in the trio thread."""
+
+    def __call__(self, function: Callable[[], Awaitable[T]], /) -> Call[T]: ...
+
+
 class Reader:
-    """Reads one stream in order, for one task at a time. `Log.open_reader` opens it.
+    """Reads a stream, or those of a pattern, for one task at a time.
+
+    `Log.open_reader` opens it.
 
     Iterating raises ReadTrimmedError where records were trimmed; its `gap` says which. Iterate
     again to go on after them. `items` and `runs` give a `Gap` in their place instead.
@@ -27,19 +36,20 @@ class Reader:
 
     def __init__(
         self,
-        call: Callable[[Callable[[], Awaitable[None]]], Call[None]],
+        call: _Calls,
         reader: TrioReader,
         outlet: Outlet[Waiter],
         *,
-        has_cursor: bool,
+        is_told: bool,
     ) -> None:
+        """is_told: whether the reader is told what was taken: it has a cursor, or a pattern."""
         self._name = repr(reader)
         self._call = call
         self._reader = reader
         self._outlet = outlet
-        self._has_cursor = has_cursor
+        self._is_told = is_told
         self._run: RecordBatch | Gap | None = None
-        """With a cursor: the run that the application has in hand."""
+        """If the reader is told: the run that the application has in hand."""
         self._item: Record | Gap | None = None
         """The last item of that run, if it takes single ones."""
         self._runs: deque[RecordBatch | Gap] = deque()
@@ -81,18 +91,30 @@ class Reader:
         CursorLostError if some of it will not be stored, because another reader has the cursor
         or the partition, or because its position was set. All the rest is stored then.
         """
+        self._check_cursor()
         self._tell_so_far()
         await wait_for(self._call(self._reader.commit))
 
     def commit_nowait(self) -> None:
         """Commit all that was taken to the cursor, within about a second."""
+        self._check_cursor()
         self._tell_so_far()
         self._outlet.post(self._reader.commit_nowait)
 
+    async def positions(self) -> dict[str, str]:
+        """Where to go on after all that was taken, by partition: of a reader of a pattern.
+
+        Save them, e.g. as JSON, and give them to `open_reader` the next time.
+        """
+        self._tell_so_far()
+        return await wait_for(self._call(self._reader.positions))
+
+    def _check_cursor(self) -> None:
+        if not isinstance(self._reader, CursorReader):
+            raise no_cursor()
+
     def _tell_so_far(self) -> None:
         """Tell what was taken of the run in hand, which remains in hand."""
-        if not self._has_cursor:
-            raise no_cursor()
         if self._run is not None:
             self._outlet.tell_taken(self._reader, self._run, taken_to(self._run, self._item))
 
@@ -106,7 +128,7 @@ class Reader:
 
     async def _next_item(self) -> Record | Gap:
         item = await self._find_item()
-        if self._has_cursor:
+        if self._is_told:
             self._item = item
         return item
 
@@ -127,14 +149,14 @@ class Reader:
         return run
 
     async def _next_run(self) -> RecordBatch | Gap:
-        if self._has_cursor:
+        if self._is_told:
             self.put_down(is_failed=False)
         if not self._runs:
             self._runs.extend(await self._take())
         if not self._runs:
             raise StopAsyncIteration
         run = self._runs.popleft()
-        if self._has_cursor:
+        if self._is_told:
             self._run = run
         return run
 

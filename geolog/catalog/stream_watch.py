@@ -4,13 +4,18 @@ Listing all streams of a cluster costs a request for each; a process that must k
 watches them instead.
 """
 
+from contextlib import suppress
+
 import attrs
 import trio
 
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import Metadata, NoNodeError
+from geolog.metadata.seam import Freshness, Metadata, NoNodeError
+from geolog.protocol.stream_pattern import StreamPattern
 from geolog.protocol.stream_state import StreamName, StreamRecord
+
+_ALL = StreamPattern("*", "*")
 
 
 def _set() -> trio.Event:
@@ -36,11 +41,14 @@ class _Watched:
 
 
 class StreamWatch:
-    """Follows the streams of one cluster; one task at a time uses it."""
+    """Follows the streams of one cluster, or of a pattern; one task at a time uses it."""
 
-    def __init__(self, metadata: Metadata, paths: ClusterPaths) -> None:
+    def __init__(
+        self, metadata: Metadata, paths: ClusterPaths, pattern: StreamPattern = _ALL
+    ) -> None:
         self._metadata = metadata
         self._paths = paths
+        self._pattern = pattern
         self._namespaces = _Names()
         self._names: dict[str, _Names] = {}
         self._streams: dict[StreamName, _Watched] = {}
@@ -50,6 +58,12 @@ class StreamWatch:
     def __repr__(self) -> str:
         return f"StreamWatch({len(self._streams)} streams)"
 
+    async def records_latest(self) -> list[StreamRecord]:
+        """As `records`, including all that was written before this call."""
+        with suppress(NoNodeError):
+            await self._metadata.children(self._paths.streams, freshness=Freshness.LATEST)
+        return await self.records()  # What this client's server has now is as new.
+
     async def records(self) -> list[StreamRecord]:
         """The streams that can be used now, as far as this client's server knows.
 
@@ -58,16 +72,19 @@ class StreamWatch:
         await self._refresh(self._namespaces, self._paths.streams)
         found: list[StreamRecord] = []
         seen: set[StreamName] = set()
-        for namespace in self._namespaces.found:
+        namespaces = [one for one in self._namespaces.found if self._pattern.has_namespace(one)]
+        for namespace in namespaces:
             names = self._names.setdefault(namespace, _Names())
             await self._refresh(names, self._paths.namespace(namespace))
             for name in names.found:
                 stream = StreamName(namespace, name)
+                if not self._pattern.matches(stream):
+                    continue
                 seen.add(stream)
                 record = await self._record(stream)
                 if record is not None and not record.is_incomplete:
                     found.append(record)
-        self._names = {one: self._names[one] for one in self._namespaces.found}
+        self._names = {one: self._names[one] for one in namespaces}
         self._streams = {one: self._streams[one] for one in seen}
         return found
 

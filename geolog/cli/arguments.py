@@ -5,6 +5,7 @@ import sys
 import click
 
 from geolog.cli.invocation import this_invocation
+from geolog.protocol.stream_pattern import StreamPattern, is_pattern
 from geolog.protocol.stream_state import parse_target
 from topology.errors import InvalidArgumentError
 
@@ -23,6 +24,14 @@ def partition_or_stream(text: str) -> str:
     """Parse `NAMESPACE/NAME`, or `NAMESPACE/NAME#P` for one partition."""
     parse_target(text)
     return text
+
+
+def readable(text: str) -> str:
+    """Parse what can be read: a stream, one partition of it, or a pattern of streams."""
+    if is_pattern(text):
+        StreamPattern.parse(text)
+        return text
+    return partition_or_stream(text)
 
 
 def confirm(question: str) -> None:

@@ -4,7 +4,7 @@ Rules: PROTOCOL H10.
 """
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from functools import partial, wraps
 from pathlib import Path
@@ -51,6 +51,7 @@ from geolog.client.reading.bounds import (
     Bound,
     check_order,
 )
+from geolog.client.reading.pattern_reads import PatternReads
 from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.reader import Reader
 from geolog.client.reading.record import Gap
@@ -61,6 +62,7 @@ from geolog.client.reading.stream_reader import (
     check_within,
     open_stream_reader,
 )
+from geolog.client.reading.subscribing import SubscriptionConfig
 from geolog.client.relays.divergence_export import export_into
 from geolog.client.relays.failover_plan import FailoverPlan
 from geolog.client.relays.failovers import Divergence, Failovers, insist
@@ -112,6 +114,7 @@ from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.read_ranges import SequenceSpan
 from geolog.protocol.relay_report import RelayedStreamReport, RelayEvent
+from geolog.protocol.stream_pattern import is_pattern
 from geolog.protocol.stream_state import (
     SEGMENT_AGE_S,
     WRITER_RETENTION_S,
@@ -157,6 +160,9 @@ class LogConfig:
 
     reader: ReaderConfig = attrs.field(factory=ReaderConfig)
     """Reading streams."""
+
+    subscription: SubscriptionConfig = attrs.field(factory=SubscriptionConfig)
+    """Reading all streams of a pattern."""
 
     ledger_read: LedgerReadConfig = attrs.field(factory=LedgerReadConfig)
     """Reading entries from replicas."""
@@ -1234,18 +1240,40 @@ class Log:
         take: bool = False,
         auto_commit: bool = True,
         hedge: str | HedgePolicy | None = None,
+        positions: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Reader]:
         """Read in order from `start` up to `stop`, exclusive.
 
-        name: a stream, or one partition of it. Without `stop` the read ends at the current end.
-        follow: go on after that end, and wait for new records until the stream is sealed.
+        name: a stream, one partition of it, or a pattern such as `shop/*` for all streams that
+        it matches. Without `stop` the read ends at the current end.
+        follow: go on after that end, and wait for new records until the stream is sealed. With
+        a pattern, streams and partitions that are made later are read from their first record,
+        and the read goes on for ever.
         cursor: resume where the cursor of this name stands, and commit what was taken, within
         about a second and at the end of the block; `start` is for a new cursor. shared: divide
         the partitions among all readers that share the cursor. take: take the cursor from a
         reader that has it. auto_commit: if False, only `Reader.commit` commits.
         CursorHeldError.
         hedge: the hedge policy of this reader, as in `connect`; None for that of the log.
+        positions: with a pattern, go on where an earlier `Reader.positions` says.
         """
+        if is_pattern(name):
+            if cursor is not None or shared or take or not auto_commit:
+                raise InvalidArgumentError(
+                    f"{name!r} is a pattern, and a cursor is of one stream: read each stream"
+                    " with its cursor, or keep what Reader.positions() returns in a program and"
+                    " give it as positions=… the next time"
+                )
+            async with self._pattern_reads(hedge).open(
+                name, start=start, stop=stop, is_following=follow, positions=positions
+            ) as of_pattern:
+                yield of_pattern
+            return
+        if positions is not None:
+            raise InvalidArgumentError(
+                f"positions are for patterns, e.g. 'shop/*', and {name!r} is none: give"
+                " start=geolog.AtSequence(N) or cursor='NAME'"
+            )
         async with self.open_readers(
             name,
             count=1,
@@ -1259,6 +1287,21 @@ class Log:
             hedge=hedge,
         ) as [reader]:
             yield reader
+
+    def _pattern_reads(self, hedge: str | HedgePolicy | None) -> PatternReads:
+        return PatternReads(
+            metadata=self._metadata,
+            paths=ClusterPaths(self.cluster),
+            catalog=self._catalog,
+            nearest_scan=partial(self._nearest_scan, reader=self._ledgers_hedged_by(hedge)),
+            sequence_at=self._sequence_at,
+            config=self._config.reader,
+            subscription=self._config.subscription,
+            rng=self._rng,
+        )
+
+    def _ledgers_hedged_by(self, hedge: str | HedgePolicy | None) -> LedgerReader:
+        return self._reader if hedge is None else self._reader.hedged_by(hedge_policy(hedge))
 
     @asynccontextmanager
     @_public
@@ -1281,7 +1324,7 @@ class Log:
         Each partition is one reader's. With a cursor, the readers have it together. The other
         arguments are as of `open_reader`.
         """
-        ledgers = self._reader if hedge is None else self._reader.hedged_by(hedge_policy(hedge))
+        ledgers = self._ledgers_hedged_by(hedge)
         record, names = await self._named(name)
         _, number = parse_target(name)
         check_count(str(record.name), len(names), count)

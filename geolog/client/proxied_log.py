@@ -1,7 +1,7 @@
 """A log reached through write proxies alone, without ZooKeeper: it appends and reads."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
 from geolog.protocol.hedge_policy import HedgePolicy
+from geolog.protocol.stream_pattern import StreamPattern, is_pattern
 from geolog.protocol.stream_state import StreamName, parse_target
 from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
@@ -158,6 +159,7 @@ class ProxiedLog(Log):
         take: bool = False,
         auto_commit: bool = True,
         hedge: str | HedgePolicy | None = None,
+        positions: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Reader]:
         """Read in order. Arguments: as of `Log.open_reader`."""
         self.check_open()
@@ -170,6 +172,14 @@ class ProxiedLog(Log):
                 "hedge needs ZooKeeper: connect with zookeeper='HOST:PORT' (--zookeeper)."
                 " Write proxies hedge reads by a policy of their own"
             )
+        if is_pattern(name):
+            raise InvalidArgumentError(
+                f"{name!r} is a pattern, and reading one needs ZooKeeper: connect with"
+                " zookeeper='HOST:PORT' (--zookeeper), or open a WebSocket to"
+                f" /v1/streams/{StreamPattern.parse(name)}/read at a write proxy"
+            )
+        if positions is not None:
+            raise InvalidArgumentError("positions are for patterns, e.g. 'shop/*'")
         stream, number = parse_target(name)
         found = await self._described(stream)
         _check_partition(found, number)

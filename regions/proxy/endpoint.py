@@ -177,9 +177,9 @@ class Endpoint:
             )
         match path:
             case ReadPath():
-                record = await self._host.find_stream(path.stream)
+                is_single = await self._host.is_single_partition(path.stream)
                 await ReadSession(
-                    socket, _codec_of(socket), self._host, path, partitions=record.partitions
+                    socket, _codec_of(socket), self._host, path, is_single=is_single
                 ).run()
             case AppendPath():
                 await self._run_append(client, socket, path)

@@ -51,7 +51,7 @@ class ReadSession:
         host: SessionHost,
         path: ReadPath,
         *,
-        partitions: int,
+        is_single: bool,
     ) -> None:
         self._socket = socket
         self._codec = codec
@@ -59,7 +59,7 @@ class ReadSession:
         self._path = path
         self._credit = path.credit
         self._has_credit = trio.Event()
-        self._only = 0 if partitions == 1 else path.partition
+        self._only = 0 if is_single else path.partition
         """The partition of a commit that names none."""
         self._range: ReadRange | None = None
         self._sent: dict[int, int] = {}

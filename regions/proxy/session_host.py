@@ -11,6 +11,7 @@ import trio
 from geolog.client.log import Log
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.partition_writer import PartitionWriter
+from geolog.protocol.stream_pattern import StreamPattern
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address
@@ -81,6 +82,12 @@ class SessionHost:
                 raise
             meant = StreamName(name.namespace, found[0])
             raise NoSuchStreamError(f"{error}; did you mean {str(meant)!r}?") from None
+
+    async def is_single_partition(self, name: StreamName | StreamPattern) -> bool:
+        """Whether what is read has one partition. NoSuchStreamError likewise."""
+        if isinstance(name, StreamPattern):  # Reading tells whether it matches a stream.
+            return False
+        return (await self.find_stream(name)).partitions == 1
 
     async def why_lost(self, owner: PartitionWriter) -> GeologError:
         """Why this proxy cannot append to the partition any more, and who can."""

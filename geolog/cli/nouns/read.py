@@ -12,7 +12,7 @@ import click
 import trio
 from click.core import ParameterSource
 
-from geolog.cli.arguments import partition_or_stream
+from geolog.cli.arguments import readable
 from geolog.cli.exits import Exit
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
 from geolog.cli.session import Patience, open_log, too_slow
@@ -54,9 +54,10 @@ class ReadOptions:
         "geolog read shop/orders --from time:-1h --follow",
         "geolog read 'shop/clicks#2' --from sequence:1000 --count 5 -o jsonl",
         "geolog read shop/orders --cursor billing --follow",
+        "geolog read 'shop/*' --follow -o jsonl",
     ),
 )
-@click.argument("stream", metavar="STREAM[#P]", type=partition_or_stream)
+@click.argument("stream", metavar="STREAM[#P]", type=readable)
 @click.option(
     "--from",
     "start",
@@ -146,6 +147,9 @@ def command(
     A DLSN, sequence or transaction id is a position in one partition: if the stream has
     several partitions, name one as STREAM#P. "append --format jsonl" accepts what
     "read -o jsonl" prints.
+
+    With a pattern such as 'shop/*', quoted for the shell, all streams that it matches are read;
+    with --follow, those that are created later, too, from their first record.
     """
     hedge_policy(hedge)  # A mistake is reported before anything is opened.
     if cursor is None and (shared or take):

@@ -24,7 +24,7 @@ class RunSource(Protocol):
 
 
 class Reader:
-    """Reads one stream in order. `Log.open_reader` opens it.
+    """Reads one stream, or those of a pattern, in order. `Log.open_reader` opens it.
 
     Iterating raises ReadTrimmedError where records were trimmed; its `gap` says which. Iterate
     again to go on after them. `items` and `runs` give a `Gap` in their place instead.
@@ -73,6 +73,16 @@ class Reader:
 
     def on_taken(self, run: RecordBatch | Gap, sequence: int | None) -> None:
         """The application has taken a run, up to this sequence; None if nothing of it."""
+
+    async def positions(self) -> dict[str, str]:
+        """Where to go on after all that was taken, by partition: of a reader of a pattern.
+
+        Save them, e.g. as JSON, and give them to `open_reader` the next time.
+        """
+        raise InvalidArgumentError(
+            f"{self._what} is one stream: its records have positions, and a cursor keeps them."
+            " A reader of a pattern, e.g. 'shop/*', has positions of all its streams"
+        )
 
     @property
     def partitions(self) -> list[int]:

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import attrs
 
+from geolog.protocol.stream_pattern import StreamPattern, is_pattern
 from geolog.protocol.stream_state import StreamName
 from geolog.wire.limits import INT64_MAX
 from topology.errors import InvalidArgumentError
@@ -62,9 +63,9 @@ class AppendPath:
 
 @attrs.frozen(kw_only=True)
 class ReadPath:
-    """A read session: a range of one partition, or of a whole stream."""
+    """A read session: a range of one partition, of a stream, or of all streams of a pattern."""
 
-    stream: StreamName
+    stream: StreamName | StreamPattern
     partition: int | None = None
     start: str = "earliest"
     stop: str | None = None
@@ -120,17 +121,22 @@ def parse_path(target: str) -> AppendPath | ReadPath | SessionPath:
     found = _STREAM_PATH.fullmatch(parts.path)
     if found is None:
         raise UnknownPathError(f"no such path: {parts.path[:200]!r}; the paths are {_FORMS}")
-    stream = _stream_of(found)
     is_append = found[3] == "append"
     query = _query(parts.query, APPEND_QUERY if is_append else READ_QUERY)
     partition = _number(query, "partition")
     if is_append:
         return AppendPath(
-            stream=stream,
+            stream=_stream_of(found),
             partition=partition,
             writer=query.get("writer"),
             redirect=_redirect(query),
             avoid=_avoided(query),
+        )
+    stream = _read_of(found)
+    if isinstance(stream, StreamPattern) and partition is not None:
+        raise InvalidArgumentError(
+            f"partition={partition} is of one stream, and {str(stream)!r} is a pattern: leave"
+            " it out, and select by the partition of each record"
         )
     return ReadPath(
         stream=stream,
@@ -159,7 +165,19 @@ def parse_owner_path(target: str) -> OwnerPath:
 
 
 def _stream_of(found: re.Match[str]) -> StreamName:
-    return StreamName.parse(f"{unquote(found[1])}/{unquote(found[2])}")
+    text = f"{unquote(found[1])}/{unquote(found[2])}"
+    if is_pattern(text):
+        raise InvalidArgumentError(
+            f"{text[:200]!r} is a pattern: streams are read by pattern, but this path needs the"
+            " name of one stream, e.g. shop/orders"
+        )
+    return StreamName.parse(text)
+
+
+def _read_of(found: re.Match[str]) -> StreamName | StreamPattern:
+    """The stream, or pattern of streams, of a read path."""
+    text = f"{unquote(found[1])}/{unquote(found[2])}"
+    return StreamPattern.parse(text) if is_pattern(text) else StreamName.parse(text)
 
 
 def _query(text: str, known: frozenset[str]) -> dict[str, str]:

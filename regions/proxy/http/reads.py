@@ -131,5 +131,5 @@ class HttpReads:
             raise InvalidArgumentError(
                 "cursors are for WebSocket sessions, which commit: over HTTP, give from=…"
             )
-        await self._host.find_stream(path.stream)  # Its error names the nearest.
+        await self._host.is_single_partition(path.stream)  # Its error names the nearest.
         return RangeAnswer(self._host, path)

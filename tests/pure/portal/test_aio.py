@@ -269,3 +269,27 @@ def test_records_of_a_writer_with_a_spool_are_on_disk_first_and_then_in_the_log(
             )
 
     asyncio.run(program())
+
+
+def test_a_pattern_is_followed_and_resumed_from_saved_positions(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    pattern = f"{stream}*"
+
+    async def program() -> None:
+        async with connected(cluster) as log:
+            async with log.open_writer(stream) as writer:
+                await asyncio.gather(*map(writer.append, numbered(10)))
+            async with log.open_reader(pattern, follow=True) as reader:
+                taken = [(await anext(reader)).value for _ in range(4)]
+                positions = await reader.positions()
+            async with log.open_reader(pattern, positions=positions) as reader:
+                rest = [record.value async for record in reader]
+                at_end = await reader.positions()
+            async with log.open_reader(stream) as reader:
+                with pytest.raises(geolog.InvalidArgumentError, match="is one stream"):
+                    await reader.positions()
+        assert taken + rest == numbered(10)
+        assert [text.partition("@")[0] for text in at_end.values()] == ["10"]
+
+    asyncio.run(program())
