@@ -1,6 +1,7 @@
 """The benchmarks run, for a bounded time, and give each figure a name, a unit and a floor."""
 
 import json
+import pstats
 from pathlib import Path
 from typing import TypedDict
 
@@ -56,6 +57,27 @@ def test_readers_at_the_tail_are_timed_along_with_the_appends() -> None:
 
     assert figures["append p99"]["value"] == figures["publish to read p99"]["floor"]
     assert {figure["unit"] for figure in figures.values()} == {"ms", "µs"}
+
+
+def test_a_proxy_is_measured_next_to_what_its_frames_cost_alone(tmp_path: Path) -> None:
+    profile = tmp_path / "proxy.prof"
+    done = geolog(
+        *("bench", "proxy", "--duration", "200ms", "--profile", str(profile), "-o", "json")
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    figures = {one["name"]: one for one in json.loads(done.stdout)["figures"]}
+
+    loads = [
+        *("JSON, 100 records a frame", "MessagePack, 100 records a frame"),
+        *("JSON, one record a frame", "MessagePack, one record a frame", "sealed batches"),
+    ]
+    for name in loads:
+        assert figures[name]["value"] > 0, name
+        assert figures[name]["floor"] > 0, name
+    assert figures["JSON, 100 records a frame"]["goal"] == ">= 30,000 records/s"
+    assert b"Ordered by: internal time" in done.stderr
+    profiled = pstats.Stats(str(profile)).get_stats_profile().func_profiles
+    assert "parse_content" in profiled, "the proxy's own work is in its profile"
 
 
 def test_a_link_between_regions_is_measured_next_to_its_bandwidth(tmp_path: Path) -> None:

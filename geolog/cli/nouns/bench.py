@@ -14,6 +14,7 @@ import trio
 from geolog.cli.bench_site import SiteWanted, open_site
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
 from geolog.cli.nouns.bench_hedge import hedge
+from geolog.cli.nouns.bench_proxy import proxy
 from geolog.cli.nouns.bench_relay import relay
 from geolog.cli.nouns.bench_spark import spark
 from geolog.cli.signals import ending_at_signals
@@ -102,6 +103,7 @@ def command() -> None:
 
 
 command.add_command(hedge)
+command.add_command(proxy)
 command.add_command(relay)
 command.add_command(spark)
 

@@ -90,7 +90,7 @@ async def run_load(
 ) -> Run:
     """Append for `duration_s` after a warm-up, with writers of `log`."""
     async with open_writers(log, streams, in_flight_bytes=load.in_flight_bytes) as writers:
-        drive = _one_at_a_time if load.is_one_at_a_time else _many_in_flight
+        drive = _one_at_a_time if load.is_one_at_a_time else many_in_flight
         await _drive_all(drive, writers, payloads, WARM_UP_S, LatencyHistogram())
         for writer in writers:
             await writer.flush()
@@ -284,9 +284,10 @@ async def _drive_all(
     return sum(counts)
 
 
-async def _many_in_flight(
+async def many_in_flight(
     writer: Writer, payloads: Sequence[bytes], duration_s: float, latencies: LatencyHistogram
 ) -> int:
+    """Append as much as the writer's window takes; the number of acknowledged records."""
     pipeline, count = Pipeline(writer), 0
 
     async def push() -> None:
