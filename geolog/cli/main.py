@@ -65,6 +65,9 @@ NOUNS = {
     "relay": NounPlace(
         "geolog.cli.nouns.relay", "Show how regional streams reach other regions."
     ),
+    "pipeline": NounPlace(
+        "geolog.cli.nouns.pipeline", "Run jobs over whole streams with Spark."
+    ),
     "wan": NounPlace("geolog.cli.nouns.wan", "Show and change the emulated WAN of a demo."),
     "bench": NounPlace(
         "geolog.cli.nouns.bench", "Measure appends and reads against what the disk can do."

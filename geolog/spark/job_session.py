@@ -1,0 +1,30 @@
+"""The Spark session of a job that a command runs."""
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from geolog.spark.surroundings import spark_environment
+
+
+@contextmanager
+def open_job_session(
+    environ: MutableMapping[str, str], *, master: str, name: str
+) -> Iterator[SparkSession]:
+    """A session for the length of the block. UnavailableError if there is no Java.
+
+    environ: that of this process, which Spark reads; the variables it needs are set there.
+    """
+    environ.update(spark_environment(environ=environ))
+    builder = SparkSession.builder.appName(name).config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+    spark = builder.master(master).getOrCreate()
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,118 @@
+"""An audit finds each kind of difference, and nothing where there is none."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.partition.mirror_entry import MirrorEntry
+from geolog.spark.audit_part import AuditFinding, audit_part
+from geolog.wire.entry import decode_entry, encode_entry
+from sim.in_process import open_in_process_cluster
+from tests.pure.whole.clusters import STREAM as GLOBAL
+from tests.pure.whole.clusters import open_world
+from tests.pure.whole.mirroring import (
+    HOME,
+    REGIONS,
+    STREAM,
+    TARGET,
+    create,
+    entries_of,
+    home_of,
+    open_mirror,
+    relay,
+)
+from tests.pure.whole.test_damaged_copies import filled, rot
+from tests.pure.wire.samples import batch_of_values
+
+
+async def findings(log: geolog.Log, stream: str) -> list[AuditFinding]:
+    return list((await audit_part(log, stream, 0, mirror_patience_s=2)).findings)
+
+
+async def test_a_healthy_stream_has_no_findings_and_a_flipped_byte_is_found(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        values, ensemble = await filled(world)
+        healthy = await audit_part(world.log, GLOBAL, 0, mirror_patience_s=2)
+        await rot(world, ensemble[1], values[7])
+        found = await findings(world.log, GLOBAL)
+
+    assert (healthy.findings, healthy.entries, healthy.copies) == ((), 20, 60)
+    [finding] = found
+    assert f"1 copy is damaged at {ensemble[1]}" in finding.detail
+
+
+@asynccontextmanager
+async def open_mirrored(entries_count: int) -> AsyncIterator[tuple[geolog.Log, geolog.Log]]:
+    """Clients in the home and in the target of a stream with so many entries."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as target,
+    ):
+        await create(home)
+        async with home.open_writer(STREAM) as writer:
+            for number in range(entries_count):
+                await writer.append(b"%d" % number)
+        yield home, target
+
+
+async def test_a_mirror_that_lacks_a_record_is_found_until_it_has_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_mirrored(5) as (home, target):
+        await relay(target, count=4)
+        lacking = await findings(home, STREAM)
+        await relay(target)
+        healthy = await audit_part(home, STREAM, 0, mirror_patience_s=2)
+
+    [finding] = lacking
+    assert finding.kind == "mirror"
+    assert "lacks 1 records: it ends before sequence 4, its home before 5" in finding.detail
+    assert (healthy.findings, healthy.entries, healthy.mirrored) == ((), 10, 5)
+
+
+async def test_a_mirror_with_a_record_too_many_is_found(autojump_clock: MockClock) -> None:
+    async with open_mirrored(5) as (home, target):
+        await relay(target)
+        stored = await entries_of(target, await home_of(target))
+        header = decode_entry(stored[-1].data).header
+        extra = encode_entry(
+            [batch_of_values(b"extra")],
+            home_epoch=header.home_epoch,
+            segment=header.segment,
+            entry=header.entry + 1,
+            first_sequence=header.next_sequence,
+            append_time_us=header.append_time_us,
+        )
+        async with open_mirror(target) as mirror:
+            mirror.push(MirrorEntry.of(extra.join(), previous=stored[-1].mark))
+            await mirror.wait_durable()
+        found = await findings(home, STREAM)
+
+    [finding] = found
+    assert finding.kind == "mirror"
+    assert "the home does not have it" in finding.detail
+
+
+async def test_a_missing_copy_and_a_node_that_does_not_answer_are_found(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(GLOBAL) as writer:
+            await writer.append(b"everywhere")
+            (segment,) = await world.log.list_segments(GLOBAL)
+            lacking = segment.ensemble[0]
+            await world.cluster.kill(lacking)
+            await writer.append(b"at two")
+        silent = await findings(world.log, GLOBAL)
+        await world.cluster.start(lacking)
+        await trio.sleep(5)
+        found = await findings(world.log, GLOBAL)
+
+    assert [finding.kind for finding in silent] == ["silent"]
+    assert [(one.kind, one.detail) for one in found] == [("copy", f"{lacking} lacks 1 copies")]
