@@ -300,6 +300,8 @@ class _Run:
         for host in relays(world):
             self.breaches.add("24", f"{host} has not left after {grace_s:g} s of calm")
         for place in world.relays.values():
+            if place.met.mixed_count:
+                self.breaches.add("crash", f"{place.host} has a bridge to another version")
             for relay in place.relays:
                 if relay.bugs_count or (relay.ends is not None and relay.ends.bugs_count):
                     self.breaches.add("crash", f"a connection of {place.host} met a bug")

@@ -69,6 +69,7 @@ SOMETIMES = {
     "stopped-alone": "such a home is cut off, and takes no appends or answers none",
     "left-behind": "an acknowledged record is kept aside: a failover left it behind",
     "reader-diverged": "a reader was ahead of the new home, and gets a gap",
+    "version-refused": "a bridge between relays of two versions is refused",
     "relay-replayed": "a relay sends what a target has missed",
     "relay-fetched": "a relay reads the log for a target that is behind its buffer",
     "multicast-first": "a relay has an entry from its owner before it has read it",
@@ -171,6 +172,8 @@ def _of_world(now: Look) -> Iterator[str]:
         if any(endpoint.redirects_count for endpoint in proxy.endpoints):
             yield "proxy-redirected"
     for place in now.world.relays.values():
+        if place.met.refused_count:
+            yield "version-refused"
         for relay in place.relays[-1:]:
             yield from _of_relay(relay)
     yield from _of_mirrors(now)

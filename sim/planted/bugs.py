@@ -53,6 +53,7 @@ from sim.planted.stream_bugs import STREAM_BUGS
 from sim.planted.tail_bugs import TAIL_BUGS
 from sim.planted.upkeep_bugs import UPKEEP_BUGS
 from sim.planted.verification_bugs import VERIFICATION_BUGS
+from sim.planted.version_bugs import VERSION_BUGS
 from sim.planted.writer_bugs import WRITER_BUGS
 from sim.world.draws.special_worlds import with_lone_members
 from topology.errors import OutcomeUnknownError
@@ -275,6 +276,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **TAIL_BUGS,
     **UPKEEP_BUGS,
     **VERIFICATION_BUGS,
+    **VERSION_BUGS,
     **WRITER_BUGS,
 }
 """Every planted bug, by name."""

@@ -29,6 +29,8 @@ class WorldLinks:
     """The region of each host."""
     receive_delays_s: dict[str, float] = attrs.field(factory=dict, init=False)
     """The receive delay of each host that is slow."""
+    way_delays_s: dict[tuple[str, str], float] = attrs.field(factory=dict, init=False)
+    """Seconds more on the way from one region to another, if that way is slow."""
     _across_s: dict[tuple[str, str], float] = attrs.field(factory=dict, init=False)
 
     def open_network(self, *, is_narrow: bool) -> MemoryNetwork:
@@ -43,8 +45,10 @@ class WorldLinks:
 
     def latency_s(self, sender: str, receiver: str) -> float:
         """How long the next piece of bytes takes."""
-        latency_s = self.distance_s(self.region_of[sender], self.region_of[receiver])
+        way = self.region_of[sender], self.region_of[receiver]
+        latency_s = self.distance_s(*way)
         latency_s *= 1 + self._links.jitter * self._rng.random()
+        latency_s += self.way_delays_s.get(way, 0.0)
         if not self.is_calm and self._rng.random() < self._links.stall_chance:
             latency_s += self._rng.uniform(_STALL_S_MIN, _STALL_S_MAX)
         return latency_s

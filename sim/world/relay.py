@@ -7,6 +7,7 @@ from geolog.transport.seam import Address
 from relay.server.config import RelayConfig
 from relay.server.relay import Relay
 from sim.world.options import Knobs
+from sim.world.other_version import MetVersions
 
 RELAY = "relay-"
 """Hosts of relays begin with this."""
@@ -28,6 +29,10 @@ class WorldRelay:
     """Whether another process follows one that has ended."""
     relays: list[Relay] = attrs.field(factory=list)
     """Those of all its processes."""
+    version_shift: int = 0
+    """How far the version of the next process is above that of the others."""
+    met: MetVersions = attrs.field(factory=MetVersions)
+    """Bridges refused or opened while it had another version, or a stranger dialled it."""
 
     def config(self, knobs: Knobs) -> RelayConfig:
         """Settings: windows are small, and bridges are soon dialled again."""

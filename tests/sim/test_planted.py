@@ -59,6 +59,7 @@ _SEEDS_MAX = 40
         ("dropped-and-covered", 0),
         ("mirror-trims-itself", 3),
         ("gap-hides-more", 8),
+        ("refused-epoch-counts", 3),
         ("mirror-not-compared", 3),
         ("segment-numbers-reused", 3),
         ("writers-forgotten-at-the-move", 2),

@@ -8,6 +8,8 @@ from sim.world.chance import Draws
 from sim.world.draws.base_options import BASE
 from sim.world.draws.drawing import options_of_seed
 from sim.world.draws.relay_draws import (
+    OTHER_VERSION,
+    STRANGER,
     STRUCK_WITH_RELAYS,
     with_bounded_loss,
     with_matrix,
@@ -61,6 +63,18 @@ def test_mirrors_equal_their_home_after_all_faults_of_relays_at_once() -> None:
 
     assert report.violations == []
     assert set(report.faults) == STRUCK_WITH_RELAYS
+
+
+def test_relays_of_other_versions_are_refused_and_leave_nothing_behind() -> None:
+    drawn = world_of(4)
+    hazards = attrs.evolve(
+        drawn.hazards, duration_s_max=3.0, strikes_per_s=((OTHER_VERSION, 0.6), (STRANGER, 0.6))
+    )
+    report = run_seed(4, options=attrs.evolve(drawn, hazards=hazards))
+
+    assert report.violations == []
+    assert set(report.faults) == {OTHER_VERSION, STRANGER}
+    assert "version-refused" in report.sometimes
 
 
 def test_some_seeds_draw_each_fault_of_relays_and_a_stream_that_is_made_again() -> None:

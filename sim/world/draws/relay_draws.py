@@ -19,6 +19,9 @@ CUT_REGIONS_ONE_WAY = "cut-regions-one-way"
 FLAPPING_LINK = "flapping-link"
 SLOW_TARGET = "slow-target"
 AMBUSH_REPLAY = "ambush-replay"
+SLOW_ONE_WAY = "slow-one-way"
+OTHER_VERSION = "other-version"
+STRANGER = "stranger"
 
 _SHARE = 0.15
 _MATRIX_SHARE = 0.6
@@ -51,6 +54,9 @@ _MATRIX_PER_S = (
     (FLAPPING_LINK, 0.1),
     (SLOW_TARGET, 0.1),
     (AMBUSH_REPLAY, 0.3),
+    (SLOW_ONE_WAY, 0.1),
+    (OTHER_VERSION, 0.1),
+    (STRANGER, 0.2),
     ("clock-jump", 0.1),
 )
 STRUCK_WITH_RELAYS = frozenset(

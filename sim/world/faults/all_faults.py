@@ -22,8 +22,11 @@ from sim.world.draws.relay_draws import (
     DRAIN_RELAY,
     FLAPPING_LINK,
     LOST_LEAVE,
+    OTHER_VERSION,
     RELAYS_GONE,
+    SLOW_ONE_WAY,
     SLOW_TARGET,
+    STRANGER,
     ZOMBIE_RELAY,
 )
 from sim.world.draws.session_draws import LEADER_DEPOSED, SESSION_BEHIND
@@ -31,7 +34,7 @@ from sim.world.faults import disks as fault_disks
 from sim.world.faults import links as fault_links
 from sim.world.faults import metadata as fault_metadata
 from sim.world.faults import processes as fault_processes
-from sim.world.faults import relay_faults
+from sim.world.faults import relay_faults, relay_versions
 from sim.world.faults.ambushes import AMBUSHES, Ambush
 from sim.world.faults.lost_homes import home_cut_off, home_lost
 from sim.world.faults.move_ambushes import ambush_move
@@ -108,6 +111,9 @@ FAULTS: dict[str, Fault | Ambush] = {
     CUT_REGIONS_ONE_WAY: relay_faults.cut_regions_one_way,
     FLAPPING_LINK: Ambush("deliver", relay_faults.flapping_link),
     SLOW_TARGET: relay_faults.slow_target,
+    SLOW_ONE_WAY: relay_faults.slow_one_way,
+    OTHER_VERSION: relay_versions.other_version,
+    STRANGER: Ambush("deliver", relay_versions.stranger),
     "isolate-region": fault_links.isolate_region,
     "isolate-host": fault_links.isolate_host,
     "reset-connection": fault_links.reset_connection,

@@ -17,13 +17,14 @@ _REPLAY_S_MAX = 0.3
 _SUCCESSOR_CHANCE = 0.5
 _FLAP_S_MAX = 0.5
 _SLOW_S = (0.001, 0.01)
+_LATE_S = (0.2, 1.0, 3.0)
 
 
 @contextmanager
 def relays_gone(world: World, rng: Random) -> Iterator[str | None]:
     """All relays of a region are killed at once, and stay away."""
     region = rng.choice(world.options.shape.regions)
-    those = [host for host in _relays_of(world, region) if host in world.processes]
+    those = [host for host in relays_of(world, region) if host in world.processes]
     with ExitStack() as gone:
         for host in those:
             gone.enter_context(down(world, host, power_loss=False))
@@ -70,6 +71,18 @@ def cut_regions_one_way(world: World, rng: Random) -> Iterator[str | None]:
     finally:
         for here, there in ways:
             world.network.mend(here, there)
+
+
+@contextmanager
+def slow_one_way(world: World, rng: Random) -> Iterator[str | None]:
+    """What one region sends to another is late by up to seconds; the other way is as fast."""
+    one, other = rng.sample(world.options.shape.regions, 2)
+    delay_s = rng.choice(_LATE_S)
+    world.links.way_delays_s[one, other] = delay_s
+    try:
+        yield f"{one} to {other} {delay_s:g} s"
+    finally:
+        world.links.way_delays_s.pop((one, other), None)
 
 
 @contextmanager
@@ -134,7 +147,8 @@ def coordinators(world: World) -> list[str]:
     ]
 
 
-def _relays_of(world: World, region: str) -> list[str]:
+def relays_of(world: World, region: str) -> list[str]:
+    """The hosts of a region's relays."""
     return [host for host in sorted(world.relays) if world.relays[host].region == region]
 
 

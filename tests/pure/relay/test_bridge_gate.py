@@ -48,6 +48,14 @@ def test_a_deposed_coordinator_is_refused_once_its_successor_was_seen() -> None:
     assert isinstance(gate.answer(attrs.evolve(HELLO, relay_epoch=4)), BridgeWelcome)
 
 
+def test_a_relay_of_another_version_does_not_depose_the_real_one() -> None:
+    gate = BridgeGate("shop", "us-east", 1)
+    stranger = attrs.evolve(HELLO, relay_epoch=1 << 40, version_first=2, version_last=9)
+
+    assert isinstance(gate.answer(stranger), BridgeRefused)
+    assert isinstance(gate.answer(HELLO), BridgeWelcome)
+
+
 def test_a_target_leaves_a_home_that_is_not_the_one_it_wanted() -> None:
     gate = BridgeGate("shop", "eu-west", 1)
 
