@@ -290,7 +290,10 @@ class StreamUpkeep:
         try:
             await self.partitions.owners.depose(name)
         except NoSuchStreamError:
-            return  # It was deleted before; leftovers go with the stream.
+            # An interrupted deletion, which may have left some documents: a mirror made again
+            # would lack the others.
+            await self.catalog.delete_partition(name)
+            return
         with trio.move_on_after(_FENCE_S), suppress(NoSuchLedgerError):
             await self.takeover.close_open_ledger(name)
         await self.partitions.trims.drop_all(name)

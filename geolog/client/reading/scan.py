@@ -25,7 +25,12 @@ from geolog.protocol.home_record import Fork
 from geolog.protocol.ids import NO_ENTRY, EntryId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
+from geolog.protocol.stream_state import (
+    OwnerRecord,
+    PartitionName,
+    SegmentRecord,
+    TrimRecord,
+)
 from topology.errors import (
     DamagedBytesError,
     GeologError,
@@ -37,6 +42,13 @@ T = TypeVar("T")
 
 _WHERE_S = 3.0
 """Wait this long for metadata while entries do not come; they may come at any moment."""
+
+
+class MirrorGoneError(UnavailableError):
+    """The log that is read was a mirror, and its region is no target any more.
+
+    This read cannot go on; one that is opened again reads at home.
+    """
 
 
 @attrs.frozen(kw_only=True)
@@ -124,6 +136,8 @@ class PartitionScan:
                 try:
                     return await ask()
                 except GeologError as error:
+                    if isinstance(error, NoSuchStreamError):
+                        raise await self._why_gone(error) from None
                     if not error.retriable:
                         raise
                     why = str(error)
@@ -179,10 +193,24 @@ class PartitionScan:
         """Whether the partition is sealed without this segment. NoSuchStreamError."""
         # The list that was read earlier may lack the last segment, although the partition is
         # sealed by now: the owner's record has the highest number.
-        owner = (await self._partitions.owners.read_latest(self.name)).record
-        if owner.is_deleted:
-            raise NoSuchStreamError(f"stream {str(self.name.stream)!r} was deleted")
+        owner = await self._owner()
         return owner.is_sealed and owner.segment_highest < number
+
+    async def check_log(self) -> None:
+        """NoSuchStreamError if the stream is gone; MirrorGoneError if only this mirror is."""
+        await self.check_stream()
+        if self.origin is not None:
+            await self._owner()
+
+    async def _owner(self) -> OwnerRecord:
+        try:
+            owner = (await self._partitions.owners.read_latest(self.name)).record
+        except NoSuchStreamError as error:
+            raise await self._why_gone(error) from None
+        if owner.is_deleted:
+            gone = NoSuchStreamError(f"stream {str(self.name.stream)!r} was deleted")
+            raise await self._why_gone(gone)
+        return owner
 
     @property
     def can_ask(self) -> bool:
@@ -291,6 +319,19 @@ class PartitionScan:
     async def check_stream(self) -> None:
         """NoSuchStreamError if the stream is gone, is being deleted, or was made again."""
         await self._check_life()
+
+    async def _why_gone(self, error: NoSuchStreamError) -> GeologError:
+        """The error for a log that is gone: a mirror may go while its stream goes on."""
+        if self.origin is None:
+            return error
+        try:
+            await self._check_life()
+        except GeologError as found:
+            return found
+        return MirrorGoneError(
+            f"{self.name.stream} is not mirrored in {self.name.region} any more: open the read"
+            f" again, and it reads at {self.origin}"
+        )
 
     async def where_now(self, ledger: LedgerRecord) -> LedgerRecord | None:
         """The ledger's current record; None if metadata is too slow. NoSuchLedgerError."""

@@ -26,7 +26,7 @@ from geolog.client.reading.gone import TrimmedRun, runs_gone
 from geolog.client.reading.ledger_watch import LedgerWatch
 from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.read_range import Begin
-from geolog.client.reading.scan import PartitionScan
+from geolog.client.reading.scan import MirrorGoneError, PartitionScan
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.ledger.reading.ledger_stream import LedgerStream
@@ -374,13 +374,14 @@ class PartitionWalk:
                         self._is_sealed = True
                         return None
             except GeologError as error:
-                if not (is_following and error.retriable):
+                is_over = isinstance(error, MirrorGoneError) or not error.retriable
+                if is_over or not is_following:
                     raise
                 self._scan.pace.on_failed(now_s=trio.current_time())
                 await self._scan.wait_to_ask()
                 continue
             if not is_following:
-                await self._scan.check_stream()
+                await self._scan.check_log()
                 if await self._ends_without_rows() or await self._ends_at_fork():
                     return self._gone.popleft() if self._gone else None
                 raise DataLostError(

@@ -4,12 +4,13 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import trio
 from trio.testing import MockClock
 
 import geolog
 from geolog.protocol.read_ranges import SequenceSpan
 from sim.in_process import InProcessCluster, open_in_process_cluster
-from tests.pure.whole.clusters import numbered
+from tests.pure.whole.clusters import ended_by, numbered
 from tests.pure.whole.mirroring import (
     HOME,
     REGIONS,
@@ -162,3 +163,40 @@ async def test_the_stream_is_described_with_its_mirrors(autojump_clock: MockCloc
 
     assert (owned.partition, owned.region, owned.owner_is_alive) == (0, TARGET, True)
     assert (left.rows_count, left.completed_sequence, left.owner_is_alive) == (1, 3, False)
+
+
+async def test_a_reader_of_a_region_that_is_a_target_no_more_reads_at_home_once_opened_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_two_regions() as (_, home, log):
+        await relay(log)
+        async with log.open_reader(STREAM, follow=True) as reader:
+            seen = [await anext(reader) for _ in range(10)]
+            await home.update_stream(STREAM, relay_to=[])
+            with trio.fail_after(60), ended_by(geolog.UnavailableError) as ended:
+                await anext(reader)
+        again = await records_in(log)
+
+    assert {record.origin for record in seen} == {HOME}
+    assert ended.error is not None
+    assert ended.error.retriable
+    assert "is not mirrored in" in str(ended.error)
+    assert [record.value for record in again] == numbered(10)
+
+
+async def test_a_bounded_read_of_a_mirror_that_is_being_deleted_does_not_tell_of_lost_data(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_in_process_cluster(REGIONS) as cluster:
+        await mirrored_in_parts(cluster, owners_count=4)
+        async with cluster.open_client(HOME) as home, cluster.open_client(TARGET) as log:
+            mirror, partitions = await mirror_of(log), home.access.partitions
+            async with log.open_reader(STREAM, stop=geolog.LATEST) as reader:
+                await anext(reader)
+                await partitions.owners.depose(mirror)
+                await partitions.trims.drop_all(mirror)
+                with trio.fail_after(60), ended_by(geolog.UnavailableError) as ended:
+                    async for _ in reader:
+                        pass
+
+    assert "is not mirrored in" in str(ended.error)

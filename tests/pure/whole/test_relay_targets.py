@@ -7,6 +7,7 @@ from trio.testing import MockClock
 import geolog
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.metadata.documents import seal_document
+from geolog.metadata.seam import Delete
 from geolog.protocol.home_record import HomeRecord, HomeState
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
 from sim.in_process import open_in_process_cluster
@@ -122,6 +123,24 @@ async def test_mirrors_come_and_go_with_partitions_and_targets(
     assert not any(owner.is_deleted for owner in owners)
     assert len(record.log_names()) == 6
     assert left == []
+
+
+async def test_a_target_whose_deletion_was_interrupted_can_be_added_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client("us-east") as log,
+    ):
+        await create(log, "eu-west")
+        mirror = (await record_of(log)).log_in("eu-west", 0)
+        catalog = StreamCatalog(log.access.metadata, log.access.paths)
+        await catalog.change(mirror.stream, lambda found: attrs.evolve(found, relay_to=()))
+        await log.access.metadata.multi([Delete(log.access.paths.owner(mirror))])
+        await log.update_stream(STREAM, relay_to=["eu-west"])
+        owner = (await log.access.partitions.owners.read_latest(mirror)).record
+
+    assert not owner.is_deleted
 
 
 async def test_an_append_sent_to_a_target_goes_to_the_home(autojump_clock: MockClock) -> None:
