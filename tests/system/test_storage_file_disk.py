@@ -6,6 +6,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
+import attrs
 import pytest
 
 from geolog.protocol.messages import AddsSynced, Answer, LedgerOpened
@@ -166,6 +167,7 @@ async def test_an_error_of_any_call_names_the_call_and_the_file(
     async with open_file_disk(tmp_path) as disk:
         file = await disk.create("one")
         await file.write_synced(0, [b"synced"])
+        await file.write(6, [b"and not yet"])
         ask = {
             "listdir": disk.list,
             "open": lambda: disk.open("one"),
@@ -233,8 +235,8 @@ async def test_a_write_continues_where_the_kernel_stopped(
 ) -> None:
     whole = os.pwritev
 
-    def write_some(descriptor: int, vector: list[bytes], offset: int) -> int:
-        return whole(descriptor, [memoryview(vector[0])[:7]], offset)
+    def write_some(descriptor: int, vector: list[bytes], offset: int, flags: int) -> int:
+        return whole(descriptor, [memoryview(vector[0])[:7]], offset, flags)
 
     monkeypatch.setattr(os, "pwritev", write_some)
     descriptor = os.open(tmp_path / "one", os.O_RDWR | os.O_CREAT)
@@ -244,6 +246,69 @@ async def test_a_write_continues_where_the_kernel_stopped(
     assert end == 23
     assert os.pread(descriptor, 100, 2) == b"0123456789abcdefghijk"
     os.close(descriptor)
+
+
+@attrs.define
+class HeardSyncs:
+    """The calls that sync something, in order, as the kernel gets them."""
+
+    calls: list[str] = attrs.field(factory=list)
+    is_refused: bool = False
+
+    def listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        write, sync = os.pwritev, os.fdatasync
+
+        def pwritev(descriptor: int, vector: list[bytes], offset: int, flags: int) -> int:
+            if flags == os.RWF_DSYNC:
+                if self.is_refused:
+                    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+                self.calls.append("range")
+            return write(descriptor, vector, offset, flags)
+
+        def fdatasync(descriptor: int) -> None:
+            self.calls.append("file")
+            sync(descriptor)
+
+        monkeypatch.setattr(os, "pwritev", pwritev)
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+
+
+async def test_only_what_is_written_is_synced_if_all_else_of_the_file_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = HeardSyncs()
+    heard.listen(monkeypatch)
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"first"])
+        await file.write_synced(5, [b"second"])
+        after_plain = len(heard.calls)
+        await file.write(11, [b"not synced"])
+        await file.write_synced(21, [b"third"])
+        await file.allocate(26, 4096)
+        await file.write_synced(26, [b"fourth"])
+        await file.write_synced(32, [b"fifth"])
+        await file.truncate(37)
+        await file.write_synced(37, [b"sixth"])
+        reopened = await disk.open("one")
+        await reopened.write_synced(42, [b"seventh"])
+
+    assert heard.calls[:after_plain] == ["file", "range"]
+    assert heard.calls[after_plain:] == ["file", "file", "range", "file", "file"]
+
+
+async def test_a_file_system_that_cannot_sync_ranges_syncs_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = HeardSyncs(is_refused=True)
+    heard.listen(monkeypatch)
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        await file.write_synced(0, [b"first"])
+        await file.write_synced(5, [b"second"])
+
+        assert await file.read(0, 20) == b"firstsecond"
+    assert heard.calls == ["file", "file"]
 
 
 async def test_a_vector_longer_than_the_kernel_takes_is_written(tmp_path: Path) -> None:
