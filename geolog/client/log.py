@@ -41,6 +41,7 @@ from geolog.catalog.stream_settings import (
 from geolog.catalog.stream_view import StreamView
 from geolog.client.arguments import checked
 from geolog.client.cursors.cursors import CursorDescription, Cursors
+from geolog.client.cursors.extent import found_extent
 from geolog.client.hedging import hedge_policy
 from geolog.client.proxies.proxies import Proxies
 from geolog.client.reading.bounds import (
@@ -108,6 +109,7 @@ from geolog.partition.tail import TailFinder
 from geolog.partition.takeover import Takeover
 from geolog.protocol.failover_record import FailoverRecord
 from geolog.protocol.hedge_policy import HedgePolicy
+from geolog.protocol.ids import Position
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.isolation_lease import LeaseClocks, lease_length_s
 from geolog.protocol.ledger_state import LedgerRecord
@@ -123,6 +125,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     parse_target,
 )
+from geolog.protocol.trigger_plan import PartitionExtent
 from topology.errors import (
     ClosedError,
     ConflictError,
@@ -622,6 +625,47 @@ class Log:
         )
         return record.created_us, spans
 
+    @_public
+    async def extents_from(
+        self, name: str, positions: Mapping[int, Position], *, bytes_too: bool = False
+    ) -> dict[int, PartitionExtent]:
+        """How far the partitions of a stream reach, for those who read up to these positions.
+
+        name: a stream, or one partition of it. positions: of partitions that were read; one in
+        a dead branch is told as the place where the log goes on. bytes_too: also find how many
+        bytes wait, which costs two reads of each partition. NoSuchStreamError.
+        """
+        stream, number = parse_target(name)
+        now_us = self._now_us() if bytes_too else None
+        while True:
+            record = await self._catalog.read_latest(stream)
+            names = record.partition_names() if number is None else [record.partition(number)]
+            extents = await all_of(
+                [
+                    partial(self._extent, record, one, positions.get(one.number), now_us)
+                    for one in names
+                ],
+                at_once_max=_SPANS_AT_ONCE_MAX,
+            )
+            # An end found during a failover may be of the next home, or of a dead branch.
+            if (await self._catalog.read_same_latest(record)).home_epoch == record.home_epoch:
+                return {one.number: it for one, it in zip(names, extents, strict=True)}
+
+    async def _extent(
+        self,
+        record: StreamRecord,
+        name: PartitionName,
+        known: Position | None,
+        now_us: int | None,
+    ) -> PartitionExtent:
+        at = None if known is None else AtSequence(known.sequence, known.home_epoch)
+        return await found_extent(
+            await self._nearest_scan(record, name, (at, LATEST), self._reader),
+            known,
+            created_us=record.created_us,
+            now_us=now_us,
+        )
+
     async def _sequence_at(
         self, record: StreamRecord, name: PartitionName, bound: Bound, names_count: int
     ) -> int:
@@ -718,6 +762,19 @@ class Log:
         record, _ = await self._named(name)
         _, number = parse_target(name)
         return await self._cursors.seek(record, number, cursor, to, is_forced=force)
+
+    @_public
+    async def commit_cursor(
+        self, name: str, cursor: str, positions: Mapping[int, Position]
+    ) -> None:
+        """Move a cursor to positions that a program keeps elsewhere; make it if it is new.
+
+        positions: of partitions of the stream. One that is not ahead is left, so a late commit
+        changes nothing. CursorHeldError if readers have the cursor, ConflictError if it was
+        changed at the same time, NoSuchStreamError.
+        """
+        record, _ = await self._named(name)
+        await self._cursors.commit(record, cursor, positions)
 
     @_public
     async def delete_cursor(self, name: str, cursor: str, *, force: bool = False) -> None:

@@ -1,7 +1,7 @@
 """The cursors of streams, as a log offers them: read, list, describe, seek and delete."""
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -221,6 +221,31 @@ class Cursors:
         }
         await self._catalog.seek(found, positions, is_forced=is_forced)
         return await self.describe(record, name)
+
+    async def commit(
+        self, record: StreamRecord, name: str, positions: Mapping[int, Position]
+    ) -> None:
+        """Move the cursor to those positions that are ahead; make it if it is new.
+
+        CursorHeldError, ConflictError.
+        """
+        await self._catalog.ensure(
+            record,
+            name,
+            cursor_id=f"{self._rng.getrandbits(64):016x}",
+            now_us=self._now_us(),
+        )
+        found = await self._catalog.read(record, name)
+        ahead = {}
+        for number, position in positions.items():
+            standing = found.standings[number].record
+            if (position.home_epoch, position.sequence) > (
+                standing.home_epoch or 0,
+                -1 if standing.sequence is None else standing.sequence,
+            ):
+                ahead[number] = position
+        if ahead:
+            await self._catalog.seek(found, ahead, is_forced=False)
 
     async def delete(self, record: StreamRecord, name: str, *, is_forced: bool) -> None:
         """Delete a cursor. NoSuchCursorError, CursorHeldError."""
