@@ -1,4 +1,4 @@
-"""geolog for PySpark: a batch source that reads from the region where each task runs."""
+"""geolog for PySpark: reads batches and streaming queries from the region of each task."""
 
 from geolog.spark.data_source import GeologDataSource
 from geolog.spark.surroundings import spark_environment

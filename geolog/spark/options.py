@@ -11,7 +11,10 @@ import attrs
 
 from geolog.client.hedging import hedge_policy
 from geolog.client.reading.bounds import EARLIEST, Bound, check_order, parse_bound
+from geolog.protocol.cursor_state import check_cursor_name
 from geolog.protocol.read_ranges import RANGES_MAX
+from geolog.protocol.trigger_plan import NO_LIMITS, TriggerLimits
+from geolog.settings.quantities import parse_bytes
 from topology.errors import InvalidArgumentError
 from topology.nearest import suggestion
 
@@ -23,6 +26,7 @@ _KAFKA_NAMES = {
     "startingOffsets": "startingPosition",
     "endingOffsets": "endingPosition",
     "path": "stream",
+    "maxOffsetsPerTrigger": "maxRecordsPerTrigger",
 }
 OPTION_NAMES = (
     "zookeeper",
@@ -39,19 +43,16 @@ OPTION_NAMES = (
     "endingTimestamp",
     "keys",
     "minPartitions",
+    "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
+    "commitCursor",
     "failOnDataLoss",
     "includeHeaders",
     "includeValue",
     "includeServing",
     "pushdown",
 )
-LATER_NAMES = (
-    "maxRecordsPerTrigger",
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "commitCursor",
-    "token",
-)
+LATER_NAMES = ("token",)
 """Options of what is not built yet: they are refused, never ignored."""
 _LATER_BY_LOWER = {name.lower(): name for name in LATER_NAMES}
 _BY_LOWER = {name.lower(): name for name in OPTION_NAMES} | {
@@ -63,7 +64,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 @attrs.frozen(kw_only=True)
 class SourceOptions:
-    """All that a batch read was asked for."""
+    """All that a read was asked for."""
 
     zookeeper: str
     cluster: str = "default"
@@ -80,6 +81,10 @@ class SourceOptions:
     keys: frozenset[bytes] | None = None
     """Only records with one of these keys; None: all records."""
     ranges_min: int = 1
+    limits: TriggerLimits = NO_LIMITS
+    """Of each trigger of a stream."""
+    cursor: str | None = None
+    """The cursor that shows how far a streaming query is."""
     is_failing_on_data_loss: bool = True
     has_headers: bool = False
     has_value: bool = True
@@ -111,6 +116,11 @@ def parse_options(given: Mapping[str, str], *, now_us: Callable[[], int]) -> Sou
         stop=stop,
         keys=_keys(options.get("keys")),
         ranges_min=_count(options.get("minPartitions", "1")),
+        limits=TriggerLimits(
+            records=_records(options.get("maxRecordsPerTrigger")),
+            bytes=_bytes(options.get("maxBytesPerTrigger")),
+        ),
+        cursor=_cursor(options.get("commitCursor")),
         is_failing_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
         has_headers=_boolean(options, "includeHeaders", default=False),
         has_value=_boolean(options, "includeValue", default=True),
@@ -126,7 +136,7 @@ def _by_name(given: Mapping[str, str]) -> dict[str, str]:
         if name is None and key.lower() in _LATER_BY_LOWER:
             raise InvalidArgumentError(
                 f"option {_LATER_BY_LOWER[key.lower()]} is not available yet: leave it out"
-                " (streaming reads and tokens come later)"
+                " (tokens come later)"
             )
         if name is None:
             if key.lower().startswith("kafka."):
@@ -228,6 +238,37 @@ def _count(text: str) -> int:
             f"minPartitions={text!r} must be a whole number from 1 to {RANGES_MAX}"
         )
     return int(text)
+
+
+def _records(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not _is_whole(text):
+        raise InvalidArgumentError(
+            f"maxRecordsPerTrigger={text!r} must be a whole number of records from 1 to 2^63-1"
+        )
+    return int(text)
+
+
+def _bytes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if _is_whole(text):  # As Spark's own sources take it.
+        return int(text)
+    size_bytes = parse_bytes(text)
+    if size_bytes < 1:
+        raise InvalidArgumentError(f"maxBytesPerTrigger={text!r} must be at least one byte")
+    return size_bytes
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 1 <= int(text[:20]) < 1 << 63
+
+
+def _cursor(text: str | None) -> str | None:
+    if text is not None:
+        check_cursor_name(text)
+    return text
 
 
 def _boolean(options: Mapping[str, str], name: str, *, default: bool) -> bool:

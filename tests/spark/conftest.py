@@ -16,7 +16,13 @@ from tests.spark.demo_stream import write
 from tests.spark.short_java import SHORT_JAVA
 from tests.system.demo_process import DemoProcess, running_demo
 
-SHARING = ("test_appending.py", "test_auditing.py", "test_batch_read.py", "test_spark_page.py")
+SHARING = (
+    "test_appending.py",
+    "test_auditing.py",
+    "test_batch_read.py",
+    "test_spark_page.py",
+    "test_stream_read.py",
+)
 """Files whose tests share the session."""
 
 

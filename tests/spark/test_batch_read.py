@@ -9,14 +9,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's pages have it.
-from pyspark.sql.types import StructType
 
 import geolog
 from geolog.spark import GeologDataSource
 from tests.spark.busy_stream import BusyStream
 from tests.spark.demo_stream import RECORDS, connected, kill_region, write
 from tests.system.demo_process import DemoProcess
-from topology.errors import InvalidArgumentError
 
 
 def records_of(zookeeper: str, target: str) -> list[geolog.Record]:
@@ -287,13 +285,6 @@ def test_a_region_that_this_machine_names_wrongly_is_told_with_the_machine(
     assert f"Correct GEOLOG_REGION or /etc/geolog/region on {platform.node()}" in str(
         caught.value
     )
-
-
-def test_streams_are_refused_with_what_to_use_instead() -> None:
-    source = GeologDataSource({})
-
-    with pytest.raises(InvalidArgumentError, match="streaming reads are not available yet"):
-        source.streamReader(StructType([]))
 
 
 def test_a_region_that_is_killed_in_the_middle_leaves_every_row_once(

@@ -82,8 +82,10 @@ def test_a_region_is_found_or_named_or_the_first_of_several(
         ({"minPartitions": -1}, "minPartitions='-1' must be a whole number"),
         ({"minPartitions": 100_001}, "must be a whole number from 1 to 100000"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss='no' must be true or false"),
-        ({"maxRecordsPerTrigger": 9}, "maxRecordsPerTrigger is not available yet"),
-        ({"maxOffsetsPerTrigger": 9}, "maxOffsetsPerTrigger is not available yet"),
+        ({"maxRecordsPerTrigger": 0}, "maxRecordsPerTrigger='0' must be a whole number"),
+        ({"maxBytesPerTrigger": "64Mib"}, "'64Mib'"),
+        ({"maxBytesPerTrigger": "0B"}, "maxBytesPerTrigger='0B' must be at least one byte"),
+        ({"commitCursor": "a/b"}, "a/b"),
         ({"token": "t"}, "token is not available yet: leave it out"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which records the triggers of a query read, against a log that moves on at random."""
+"""Records that the triggers of a query read, against a log that moves on at random."""
 
 import attrs
 from hypothesis import given

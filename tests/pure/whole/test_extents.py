@@ -1,4 +1,4 @@
-"""What a program asks that keeps its positions itself: how far to read, where it stands."""
+"""Questions of a program that keeps its own positions: how far to read, where it stands."""
 
 import pytest
 from trio.testing import MockClock
