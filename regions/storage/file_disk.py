@@ -52,6 +52,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 FILES_OPEN_MAX = 64
 _CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _CANNOT_SYNC_RANGES = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_SYNCED: int = getattr(os, "RWF_DSYNC", 0)
+"""The flag of a write that also syncs; 0 where the C library has none."""
+
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -539,11 +542,12 @@ def _write_range_synced(descriptor: int, offset: int, vector: Sequence[Buffer]) 
     The kernel syncs the written range alone, as `O_DSYNC` does: the caller knows that nothing
     else of the file waits for a sync.
     """
-    try:
-        return write_all(descriptor, offset, vector, os.RWF_DSYNC)
-    except OSError as error:
-        if error.errno not in _CANNOT_SYNC_RANGES:
-            raise
+    if _SYNCED:
+        try:
+            return write_all(descriptor, offset, vector, _SYNCED)
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC_RANGES:
+                raise
     end = write_all(descriptor, offset, vector)
     os.fdatasync(descriptor)
     return end
