@@ -263,8 +263,11 @@ class StreamCatalog:
             return record
 
     async def mirrors_left(self, record: StreamRecord) -> list[PartitionName]:
-        """Mirrors of the stream in regions that are not its targets, or no more."""
-        wanted, found = record.log_names(), []
+        """Mirrors of the stream in regions that are not its targets, or no more.
+
+        Another process may just be adding a partition, and have made its logs already.
+        """
+        wanted, found = {one.region for one in record.log_names()}, []
         for child in await self._children(self._paths.stream(record.name), Freshness.LATEST):
             kind, _, rest = child.partition("-")
             place, _, life = rest.rpartition("-")
@@ -272,7 +275,7 @@ class StreamCatalog:
             is_log = kind == "mirror" or (kind == "partition" and record.origin)
             if is_log and life == record.life:
                 name = PartitionName(record.name, int(number), life, region)
-                if name not in wanted:
+                if name.region not in wanted:
                     found.append(name)
         return found
 

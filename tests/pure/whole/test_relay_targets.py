@@ -7,7 +7,7 @@ from trio.testing import MockClock
 import geolog
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.metadata.documents import seal_document
-from geolog.metadata.seam import Delete
+from geolog.metadata.seam import Delete, Put
 from geolog.protocol.home_record import HomeRecord, HomeState
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
 from sim.in_process import open_in_process_cluster
@@ -141,6 +141,27 @@ async def test_a_target_whose_deletion_was_interrupted_can_be_added_again(
         owner = (await log.access.partitions.owners.read_latest(mirror)).record
 
     assert not owner.is_deleted
+
+
+async def test_targets_may_change_while_another_process_adds_a_partition(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client("us-east") as log,
+    ):
+        await create(log, "eu-west")
+        before = await record_of(log)
+        await log.update_stream(STREAM, partitions=2)
+        grown = await record_of(log)
+        path = log.access.paths.stream(before.name)
+        # The other process has made the logs, and has not counted them yet.
+        version = (await log.access.metadata.get(path)).version
+        await log.access.metadata.multi([Put(path, seal_document(before), version)])
+        await log.update_stream(STREAM, relay_to=["eu-west"])
+        made = await logs_made(log, before)
+
+    assert len(made) == len(grown.log_names()) == 4
 
 
 async def test_an_append_sent_to_a_target_goes_to_the_home(autojump_clock: MockClock) -> None:
