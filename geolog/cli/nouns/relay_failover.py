@@ -129,7 +129,7 @@ async def _failover(wish: _Wish) -> None:
                 plans if output != "table" else [_plan_row(one, now_us) for one in plans],
                 output,
             )
-            _tell_plans(plans, log.access.now_us())
+            _tell_plans(plans, now_us)
             tell("nothing was changed")
             return
         ready = [one for one in plans if one.why_not is None]
