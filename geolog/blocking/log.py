@@ -71,6 +71,7 @@ class Log:
     describe_cursor = _in_trio_thread(TrioLog.describe_cursor)
     seek_cursor = _in_trio_thread(TrioLog.seek_cursor)
     delete_cursor = _in_trio_thread(TrioLog.delete_cursor)
+    commit_cursor = _in_trio_thread(TrioLog.commit_cursor)
     list_nodes = _in_trio_thread(TrioLog.list_nodes)
     relay_status = _in_trio_thread(TrioLog.relay_status)
     pause_relay = _in_trio_thread(TrioLog.pause_relay)

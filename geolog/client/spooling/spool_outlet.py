@@ -40,6 +40,9 @@ from topology.errors import (
 
 _LOGGER = logging.getLogger(__name__)
 
+_WHY_S = 0.2
+"""How long a session that failed waits to hear why its partition has ended."""
+
 _PAUSE_FIRST_S = 0.05
 _PAUSE_MAX_S = 5.0
 _TRIES_MAX = 3
@@ -216,19 +219,23 @@ class SpoolOutlet:
         sent: deque[_Sent] = deque()
         failures: list[GeologError] = []
 
+        async def fail(error: GeologError) -> None:
+            failures.append(error)
+            if error.outcome == "unknown":  # The end of its sink, which comes too, says why.
+                await trio.sleep(_WHY_S)
+            nursery.cancel_scope.cancel(reason="the session has failed")
+
         async def send() -> None:
             try:
                 await self._send_frames(writer, sent)
             except GeologError as error:
-                failures.append(error)
-                nursery.cancel_scope.cancel(reason="the session has failed")
+                await fail(error)
 
         async def take() -> None:
             try:
                 await self._take_answers(sent)
             except GeologError as error:
-                failures.append(error)
-                nursery.cancel_scope.cancel(reason="the session has failed")
+                await fail(error)
 
         async def watch_end(lane: PartitionBatcher) -> None:
             # Also while there is nothing to send.
@@ -241,7 +248,8 @@ class SpoolOutlet:
             for lane in writer.lanes:
                 nursery.start_soon(watch_end, lane)
         if failures:
-            raise failures[0]
+            final = (one for one in failures if _is_final(one, was_open=True))
+            raise next(final, failures[0])
 
     async def _send_frames(self, writer: Writer, sent: deque[_Sent]) -> None:
         while True:

@@ -333,6 +333,7 @@ async def open_spooled_writer(
                 await writer.wait_first_session()
                 yield writer
                 await writer.finish()
+                await files.move_mark()  # Of the answers since the outlet moved it last.
             finally:
                 writer.close()
                 outlet.tell_change()
