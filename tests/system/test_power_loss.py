@@ -29,8 +29,8 @@ from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from tests.system.planted_disks import ForgetfulDirectory, NeverSyncedDisk
 
 CONFIG = StorageConfig(location="/here/rack-1", listen=Address("storage", 7001), node_id="node")
-LOOPS = 200
-LOOPS_ALL = 10
+LOOPS = 100
+LOOPS_ALL = 6
 LOOPS_TO_FIND_MAX = 1000
 """Each is found after about forty, sometimes a hundred: moments differ."""
 
