@@ -316,6 +316,7 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
             region=terms.region,
             rng=rng,
             now_us=_now_us,
+            lease_clocks=machine_clocks,
         ) as proxied:
             yield proxied
         return

@@ -26,7 +26,9 @@ from geolog.client.writing.proxied_writer import WrittenStream, open_proxied_wri
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import AckLevel
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
+from geolog.partition.home_lease import sleepless_clocks
 from geolog.protocol.hedge_policy import HedgePolicy
+from geolog.protocol.isolation_lease import LeaseClocks
 from geolog.protocol.stream_pattern import StreamPattern, is_pattern
 from geolog.protocol.stream_state import StreamName, parse_target
 from geolog.transport.message_socket import MessageTransport
@@ -261,6 +263,7 @@ async def open_proxied_log(
     rng: random.Random,
     now_us: Callable[[], int],
     messages: MessageTransport | None = None,
+    lease_clocks: Callable[[], LeaseClocks] = sleepless_clocks,
 ) -> AsyncIterator[ProxiedLog]:
     """Open a log over these write proxies, for the length of the block.
 
@@ -272,7 +275,7 @@ async def open_proxied_log(
         log = ProxiedLog(
             cluster=cluster,
             region=region,
-            proxies=Proxies(ProxyConnections(messages, nursery), routes, "proxy"),
+            proxies=Proxies(ProxyConnections(messages, nursery, lease_clocks), routes, "proxy"),
             messages=messages,
             rng=rng,
             now_us=now_us,

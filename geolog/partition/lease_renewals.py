@@ -80,7 +80,7 @@ class LeaseRenewals:
         self._homes = homes
         self._owners = owners
         self._writing = trio.Lock()
-        self._waiting: list[_Turn] = []
+        self._waiting: dict[_Turn, None] = {}
         self._kept: set[RenewedLease] = set()
 
     def keep(self, lease: RenewedLease) -> None:
@@ -97,14 +97,13 @@ class LeaseRenewals:
         FencedError if the home has moved, or is failed over; UnavailableError if it may have.
         """
         turn = _Turn(lease)
-        self._waiting.append(turn)
+        self._waiting[turn] = None
         try:
             async with self._writing:  # Those who waited for it may have been renewed by then.
                 if not turn.is_over:
                     await self._renew_waiting()
         finally:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
+            self._waiting.pop(turn, None)
         if turn.error is not None:
             raise turn.error
 
@@ -171,5 +170,4 @@ class LeaseRenewals:
     def _end(self, turns: Sequence[_Turn], error: GeologError | None = None) -> None:
         for turn in turns:
             turn.is_over, turn.error = True, error
-            if turn in self._waiting:
-                self._waiting.remove(turn)
+            self._waiting.pop(turn, None)

@@ -52,7 +52,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 FILES_OPEN_MAX = 64
 _CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _CANNOT_SYNC_RANGES = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
-_SYNCED: int = getattr(os, "RWF_DSYNC", 0)
+_SYNC_FLAG: int = getattr(os, "RWF_DSYNC", 0)
 """The flag of a write that also syncs; 0 where the C library has none."""
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -542,9 +542,9 @@ def _write_range_synced(descriptor: int, offset: int, vector: Sequence[Buffer]) 
     The kernel syncs the written range alone, as `O_DSYNC` does: the caller knows that nothing
     else of the file waits for a sync.
     """
-    if _SYNCED:
+    if _SYNC_FLAG:
         try:
-            return write_all(descriptor, offset, vector, _SYNCED)
+            return write_all(descriptor, offset, vector, _SYNC_FLAG)
         except OSError as error:
             if error.errno not in _CANNOT_SYNC_RANGES:
                 raise

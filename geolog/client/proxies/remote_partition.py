@@ -234,6 +234,8 @@ class RemotePartition:
         self, placed: Placed, batch: RemoteBatch, valid_ms: int | None
     ) -> Placed | Unknown:
         """The answer, if the owner's lease lasts."""
+        if valid_ms is None:
+            return placed
         try:
             return attrs.evolve(placed, valid_until_s=self._valid_until_s(batch, valid_ms))
         except OutcomeUnknownError as error:
