@@ -5,6 +5,8 @@ Rows whose segment was trimmed at home are not compared: the mirror follows that
 Rules: PROTOCOL H12.
 """
 
+import math
+
 import attrs
 
 from geolog.admin.cluster_access import ClusterAccess
@@ -17,8 +19,11 @@ from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import PartitionName
 
-_AT_ONCE = 64
-"""Entries of each of the two logs in memory at a time, at most."""
+_AT_ONCE = 1024
+"""Entries compared at a time, at most. Each time costs round trips to both regions."""
+
+_BYTES_AT_ONCE = 4 << 20
+"""About as many bytes of each of the two logs are in memory at a time."""
 
 
 @attrs.frozen
@@ -54,9 +59,9 @@ async def compare_row(
         except NoSuchLedgerError:
             break
         last = EntryId(min(extent.last, start + _AT_ONCE - 1))
-        mirrored = await _read(access, extent.ledger, start, last)
+        mirrored = await _read(access, extent.ledger, start, last, bytes_max=_BYTES_AT_ONCE)
         begin = row.numbering.in_ledger(there)
-        originals = await _read(access, ledger, begin, EntryId(begin + last - start))
+        originals = await _read(access, ledger, begin, EntryId(begin + len(mirrored) - 1))
         # Entries behind those of a row that was completed are in the home's next row.
         compared = mirrored[: len(originals)] if row.is_completed and originals else mirrored
         for place, copy in enumerate(compared):
@@ -74,14 +79,22 @@ async def compare_row(
 
 
 async def _read(
-    access: ClusterAccess, record: LedgerRecord, first: EntryId, last: EntryId
+    access: ClusterAccess,
+    record: LedgerRecord,
+    first: EntryId,
+    last: EntryId,
+    *,
+    bytes_max: float = math.inf,
 ) -> list[FetchedEntry]:
-    """These entries of a ledger, as far as it has them."""
+    """These entries of a ledger, as far as it has them, until they have `bytes_max` bytes."""
     if record.last_entry is not None:
         last = min(last, record.last_entry)
     found: list[FetchedEntry] = []
+    found_bytes = 0
     if first <= last:
         with LedgerStream(access.reader, record, first, last) as stream:
-            while stream.entry_next <= last:
-                found += await stream.read()
+            while stream.entry_next <= last and found_bytes < bytes_max:
+                some = await stream.read()
+                found += some
+                found_bytes += sum(len(one.decoded.data) for one in some)
     return found

@@ -33,6 +33,10 @@ PROBLEMS_MAX = 100
 """Problems described in words; all are counted."""
 
 _BATCH_ENTRIES = 64
+"""Entries that a member is asked for by one request."""
+
+_ENTRIES_AT_ONCE = 16 * _BATCH_ENTRIES
+"""Entries whose copies are read at once; over a WAN, a member is a round trip away."""
 
 Enqueue = Callable[[LedgerId, RepairReason], Awaitable[None]]
 """Puts a ledger into the repair queue."""
@@ -170,16 +174,18 @@ class StreamVerifier:
         while first <= last:
             fragment = record.fragment_of(first)
             rule = fragment.rule(record.quorum)
-            count = min(record.end_of_run(first, last) - first + 1, _BATCH_ENTRIES)
+            count = min(record.end_of_run(first, last) - first + 1, _ENTRIES_AT_ONCE)
             copies: dict[EntryId, list[_Copy]] = {
                 EntryId(first + place): [] for place in range(count)
             }
             silent: set[int] = set()
             async with trio.open_nursery() as nursery:
                 for slot in range(len(fragment.ensemble)):
-                    nursery.start_soon(
-                        self._collect, record, slot, first, count, copies, silent
-                    )
+                    for begin in range(first, first + count, _BATCH_ENTRIES):
+                        end = min(begin + _BATCH_ENTRIES, first + count)
+                        nursery.start_soon(
+                            self._collect, record, slot, begin, end, copies, silent
+                        )
             if any(_lacks_copies(rule, entry, found) for entry, found in copies.items()):
                 are_safe = all(_is_safe(rule, entry, found) for entry, found in copies.items())
                 freshness = Freshness.LATEST if are_safe else Freshness.CERTAIN
@@ -216,13 +222,13 @@ class StreamVerifier:
         self,
         record: LedgerRecord,
         slot: int,
-        first: EntryId,
-        count: int,
+        begin: int,
+        end: int,
         copies: dict[EntryId, list[_Copy]],
         silent: set[int],
     ) -> None:
         """Ask one member for its copies, in as many requests as needed."""
-        asked, end = first, first + count
+        asked = EntryId(begin)
         while asked < end:
             try:
                 answer = await self._reader.read_replica(record, slot, asked, end - asked)
@@ -230,7 +236,7 @@ class StreamVerifier:
                 silent.add(slot)  # Its copies are not known now.
                 return
             for one in answer.entries:
-                if asked in copies:
+                if asked < end:
                     copies[asked].append(_copy_of(slot, one.answer, one.body))
                 asked = EntryId(asked + 1)
 

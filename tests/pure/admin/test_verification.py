@@ -4,6 +4,7 @@ import random
 
 import attrs
 import pytest
+import trio
 from trio.testing import MockClock
 
 from geolog.admin.extents import Extent
@@ -154,6 +155,21 @@ async def test_an_answer_in_parts_is_read_to_its_end(autojump_clock: MockClock) 
         report = await verified(nodes, 20, full_copies=True)
 
     assert report.is_good
+
+
+async def test_a_thousand_entries_far_away_are_read_in_few_round_trips(
+    autojump_clock: MockClock,
+) -> None:
+    trip_s = 0.1
+    async with open_fake_nodes() as nodes:
+        nodes.network.latency_s = lambda _from_host, _to_host: trip_s / 2
+        nodes.store(1000)
+        begin_s = trio.current_time()
+        report = await verified(nodes, 1000, full_copies=True)
+        trips = (trio.current_time() - begin_s) / trip_s
+
+    assert report.copies_good == 3000
+    assert trips < 5, "connecting included"
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["the node says so", "it does not"])
