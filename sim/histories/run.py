@@ -20,6 +20,7 @@ from sim.world.apps.workload import Workload
 from sim.world.calls import Calls
 from sim.world.chance import chance
 from sim.world.draws.drawing import options_of_seed
+from sim.world.draws.named_worlds import options_of_world
 from sim.world.endings import words_of_crash
 from sim.world.exchange import Exchange
 from sim.world.faults.all_faults import FAULTS, strike_for_ever
@@ -77,6 +78,7 @@ class SimReport:
 def run_seed(
     seed: int,
     *,
+    world: str | None = None,
     options: Options | None = None,
     write_line: Callable[[str], None] | None = None,
     replay: str = "",
@@ -84,10 +86,14 @@ def run_seed(
 ) -> SimReport:
     """Run the history of a seed, with its own options unless others are given.
 
+    `world` names a kind of worlds, of `WORLDS`, among which the seed draws its options.
     `replay` is the command that runs it again; not needed with the seed's own options.
     With `ends_at_breach`, nothing happens after the first broken law.
     """
-    if options is None:
+    if options is None and world is not None:
+        options = options_of_world(world, seed, tuple(FAULTS))
+        replay = f"geolog sim replay --world {world} --seed {seed}"
+    elif options is None:
         options = options_of_seed(seed, tuple(FAULTS))
         replay = replay or f"geolog sim replay --seed {seed}"
     trace = Trace(write_line)

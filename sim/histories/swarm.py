@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing
+from functools import partial
 from itertools import islice, takewhile
 
 import attrs
@@ -61,37 +62,39 @@ def run_swarm(
     seeds: Iterable[int],
     *,
     jobs: int,
+    world: str | None = None,
     on_seed: Callable[[SwarmReport], None],
     is_time_over: Callable[[], bool] = lambda: False,
 ) -> SwarmReport:
     """Run all seeds, or those that start before the time is over.
 
+    `world`: the kind of worlds that they draw, of `WORLDS`; all kinds if it is None.
     `on_seed` is called after each seed. An error from it, or Ctrl-C, ends the running
     histories.
     """
     total = SwarmReport()
     in_time = takewhile(lambda _: not is_time_over(), seeds)
-    with closing(_reports(in_time, jobs)) as reports:
+    with closing(_reports(in_time, jobs, partial(run_seed, world=world))) as reports:
         for report in reports:
             total.add(report)
             on_seed(total)
     return total
 
 
-def _reports(seeds: Iterable[int], jobs: int) -> Generator[SimReport, None, None]:
+def _reports(
+    seeds: Iterable[int], jobs: int, run: Callable[[int], SimReport]
+) -> Generator[SimReport, None, None]:
     if jobs == 1:
-        yield from map(run_seed, seeds)
+        yield from map(run, seeds)
         return
     left = iter(seeds)
     with ProcessPoolExecutor(jobs, initializer=_leave_signals_to_parent) as pool:
         try:
-            running = {
-                pool.submit(run_seed, seed) for seed in islice(left, _SEEDS_AHEAD * jobs)
-            }
+            running = {pool.submit(run, seed) for seed in islice(left, _SEEDS_AHEAD * jobs)}
             while running:
                 done = next(as_completed(running))
                 running.remove(done)
-                running.update(pool.submit(run_seed, seed) for seed in islice(left, 1))
+                running.update(pool.submit(run, seed) for seed in islice(left, 1))
                 yield done.result()
         except (GeneratorExit, KeyboardInterrupt):
             # An interrupted swarm does not wait for the histories that are running.

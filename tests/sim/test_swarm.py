@@ -8,10 +8,14 @@ import pytest
 
 from geolog.cli.main import run
 from sim.histories import judging
+from sim.histories import run as histories_run
 from sim.histories.run import SimReport, run_seed
 from sim.histories.swarm import SwarmReport, run_swarm
+from sim.world.draws.drawing import options_of_seed
+from sim.world.draws.named_worlds import WORLDS, options_of_world
 from sim.world.faults.all_faults import FAULTS
 from sim.world.history import Ending, History
+from sim.world.options import Options
 from sim.world.trace import EVENTS
 
 SHORT = (3, 10)
@@ -103,6 +107,32 @@ def test_the_command_exits_with_10_and_names_the_replay_of_a_violation(
 
     assert f"law 7: a fence is gone (geolog sim replay --seed {SHORT[0]})\n" in told
     assert " - violation 7 a fence is gone\n" in trace
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_world_of_a_kind_is_drawn_from_its_seed_and_has_relays(world: str) -> None:
+    drawn = [options_of_world(world, seed, tuple(FAULTS)) for seed in (1, 1, 2)]
+
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert all(one.shape.relays_per_region for one in drawn)
+    assert all(one.knobs.moves_rest_s_max for one in drawn if world == "moves")
+
+
+def test_a_violation_in_a_world_of_a_kind_names_the_world_for_its_replay(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_one(_history: History, _ending: Ending) -> Iterator[tuple[str, str]]:
+        yield "7", "a fence is gone"
+
+    def any_options(_world: str, seed: int, faults: tuple[str, ...]) -> Options:
+        return options_of_seed(seed, faults)
+
+    monkeypatch.setattr(judging, "breaches", break_one)
+    monkeypatch.setattr(histories_run, "options_of_world", any_options)
+
+    assert run(["sim", "swarm", "--seeds", ONE_SHORT, "--world", "moves"]) == 10
+    told = capsys.readouterr().err
+    assert f"(geolog sim replay --world moves --seed {SHORT[0]})\n" in told
 
 
 @pytest.mark.parametrize("seeds", ["5", "5:5", "7:3", "a:b", ":3"])

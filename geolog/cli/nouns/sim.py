@@ -18,6 +18,7 @@ from geolog.settings.quantities import counted, parse_seconds
 from sim.histories.run import SimReport, run_seed
 from sim.histories.swarm import SwarmReport, run_swarm
 from sim.laws.history.all_laws import Violation
+from sim.world.draws.named_worlds import WORLDS
 from topology.errors import InvalidArgumentError
 
 _PROGRESS_S = 5.0
@@ -29,6 +30,12 @@ _SEED = click.option(
     "--seed", type=click.IntRange(min=0), required=True, metavar="N", help="Seed to simulate."
 )
 
+_WORLD = click.option(
+    "--world",
+    type=click.Choice(list(WORLDS)),
+    help="Draw only worlds of this kind. [default: of all kinds]",
+)
+
 
 @click.group(cls=Noun, name="sim")
 def command() -> None:
@@ -37,16 +44,18 @@ def command() -> None:
 
 @command.command(epilog=examples("geolog sim run --seed 7"))
 @_SEED
-def run(*, seed: int) -> None:
+@_WORLD
+def run(*, seed: int, world: str | None) -> None:
     """Simulate one seed. Exits with 10 if a law was broken."""
-    report = run_seed(seed)
+    report = run_seed(seed, world=world)
     _show(report, this_invocation().config.output)
     _check(report)
 
 
 @command.command(epilog=examples("geolog sim replay --seed 7 | less"))
 @_SEED
-def replay(*, seed: int) -> None:
+@_WORLD
+def replay(*, seed: int, world: str | None) -> None:
     """Simulate one seed again and print its trace, one event per line.
 
     The columns are the simulated time in seconds, the process, the event and its details. Exits
@@ -54,7 +63,7 @@ def replay(*, seed: int) -> None:
     """
     lines: list[str] = []
     try:
-        report = run_seed(seed, write_line=lines.append)
+        report = run_seed(seed, world=world, write_line=lines.append)
     finally:
         # Not during the run: a reader that leaves early must not disturb the simulation.
         sys.stdout.writelines(f"{line}\n" for line in lines)
@@ -81,7 +90,12 @@ def _seed_range(_context: click.Context, _parameter: click.Parameter, value: str
     return range(int(first), int(end))
 
 
-@command.command(epilog=examples("geolog sim swarm --seeds 0:1000 --jobs 2 --for 30m"))
+@command.command(
+    epilog=examples(
+        "geolog sim swarm --seeds 0:1000 --jobs 2 --for 30m",
+        "geolog sim swarm --seeds 0:1000 --world relays",
+    )
+)
 @click.option(
     "--seeds",
     callback=_seed_range,
@@ -104,7 +118,8 @@ def _seed_range(_context: click.Context, _parameter: click.Parameter, value: str
     metavar="TIME",
     help="Start no new seed after this long, e.g. 30m. [default: no limit]",
 )
-def swarm(*, seeds: range, jobs: int, for_s: float | None) -> None:
+@_WORLD
+def swarm(*, seeds: range, jobs: int, for_s: float | None, world: str | None) -> None:
     """Simulate many seeds. Exits with 10 if a law was broken.
 
     Prints the coverage at the end: how often each kind of fault struck, and how many seeds
@@ -130,7 +145,7 @@ def swarm(*, seeds: range, jobs: int, for_s: float | None) -> None:
 
     try:
         with _interrupted_by_sigterm():
-            run_swarm(seeds, jobs=jobs, on_seed=on_seed, is_time_over=is_time_over)
+            run_swarm(seeds, jobs=jobs, world=world, on_seed=on_seed, is_time_over=is_time_over)
     finally:
         # Even after an interrupt: the coverage so far may have taken an hour.
         _show_swarm(so_far, now_s() - started_s, this_invocation().config.output)

@@ -105,8 +105,11 @@ def with_bounded_loss(drawn: Options, draws: Draws) -> Options:
 
 def draw_relays(drawn: Options, draws: Draws) -> Options:
     """The same world, or one with relays."""
-    if not draws.happens("relays", _SHARE):
-        return drawn
+    return with_some_relays(drawn, draws) if draws.happens("relays", _SHARE) else drawn
+
+
+def with_some_relays(drawn: Options, draws: Draws) -> Options:
+    """A world with relays, and in some with the faults of links, or with a bound on loss."""
     relayed = with_relays(drawn, draws)
     if draws.happens("matrix of relays", _MATRIX_SHARE):
         relayed = with_matrix(relayed, draws)

@@ -1,0 +1,28 @@
+"""Worlds of one kind, by name: seeds that all draw relays, for one, or homes that move."""
+
+from collections.abc import Callable
+
+from sim.world.chance import Draws
+from sim.world.draws.drawing import draw_options
+from sim.world.draws.failover_draws import (
+    with_failovers,
+    with_homes_lost_in_a_row,
+    with_homes_that_stop,
+)
+from sim.world.draws.move_draws import with_moves
+from sim.world.draws.relay_draws import with_some_relays
+from sim.world.options import Options
+
+WORLDS: dict[str, Callable[[Options, Draws], Options]] = {
+    "relays": with_some_relays,
+    "moves": with_moves,
+    "failovers": with_failovers,
+    "homes-that-stop": with_homes_that_stop,
+    "homes-lost-in-a-row": with_homes_lost_in_a_row,
+}
+
+
+def options_of_world(world: str, seed: int, fault_kinds: tuple[str, ...]) -> Options:
+    """The options that a seed draws among worlds of this kind."""
+    draws = Draws(seed)
+    return WORLDS[world](draw_options(draws, fault_kinds), draws)
