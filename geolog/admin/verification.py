@@ -33,7 +33,7 @@ PROBLEMS_MAX = 100
 """Problems described in words; all are counted."""
 
 _BATCH_ENTRIES = 64
-"""Entries that a member is asked for by one request."""
+"""Entries of one request."""
 
 _ENTRIES_AT_ONCE = 16 * _BATCH_ENTRIES
 """Entries whose copies are read at once; over a WAN, a member is a round trip away."""
