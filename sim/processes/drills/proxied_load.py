@@ -40,8 +40,6 @@ class ProxiedWriter:
     """The error of each record whose outcome it does not know."""
     ended: str = ""
     """The error that ended it early."""
-    errors: list[str] = attrs.field(factory=list)
-    """Errors behind which it opened again."""
     changed: trio.Event = attrs.field(factory=trio.Event)
 
     def pauses(self, begin_s: float, end_s: float) -> Iterator[tuple[float, float]]:
@@ -83,6 +81,8 @@ class ProxiedLoad:
         self._timeline = timeline
         self._is_named = is_named
         self._scope = trio.CancelScope()
+        self.errors: list[str] = []
+        """The errors behind which writers opened again, with their regions."""
         self.writers = [
             ProxiedWriter(number, cluster.regions[number % len(cluster.regions)])
             for number in range(writers_count)
@@ -155,7 +155,7 @@ class ProxiedLoad:
                     writer.ended = str(error)
                     self._note_change(writer)
                     return
-                writer.errors.append(str(error))
+                self.errors.append(f"{writer.region}: {error}")
                 await trio.sleep(REOPEN_S)
 
     async def _write_session(self, writer: ProxiedWriter) -> None:

@@ -81,9 +81,12 @@ async def switch_over(
             min_regions=1,
         )
 
-    async with open_proxied_drill(cluster, _STREAM, timeline, create=create) as drill:
+    async with open_proxied_drill(
+        cluster, _STREAM, timeline, create=create, reopens=True
+    ) as drill:
         moves = _Moves(drill, rng)
         count = options.times * len(options.faults)
+        told_count = 0
         for number in range(count):
             await moves.stream.wait_whole()
             await trio.sleep(rng.uniform(0.1, options.up_s_max))
@@ -91,6 +94,9 @@ async def switch_over(
             told = await moves.run(fault)
             drill.rounds.append(told)
             tell(f"{number + 1} of {count}, {fault}: {moves.last_told}")
+            for error in drill.load.errors[told_count:]:
+                tell(f"a writer opened again after an error in {error}")
+            told_count = len(drill.load.errors)
         await moves.stream.wait_whole()
         drill.load.end()
         problems, counts, figures = await _judge(moves)
@@ -100,7 +106,13 @@ async def switch_over(
         drill="switch-over",
         passed=not problems,
         problems=problems,
-        counts={"moves": count, "moved": moves.moved_count, **judged.counts, **counts},
+        counts={
+            "moves": count,
+            "moved": moves.moved_count,
+            "reopened": len(drill.load.errors),
+            **judged.counts,
+            **counts,
+        },
         figures=judged.figures | figures,
         rounds=drill.rounds,
         seed=options.seed,
