@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _SUM_COLUMNS = ("partitions", "entries", "copies", "mirrored", "bytes_read", "rate")
 _FINDING_COLUMNS = ("stream", "partition", "kind", "detail")
 _EXPORT_COLUMNS = ("stream", "batches", "records", "files", "bytes_written", "elapsed_s")
+_REPLAY_COLUMNS = ("stream", "writer", "records", "elapsed_s")
+_JSON_NAMES = tuple(
+    f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", ".gz")
+)
 
 _MASTER = click.option(
     "--master",
@@ -156,6 +160,91 @@ def export(
         report = run_export(spark, source, directory, rng=random.Random(), on_batch=on_batch)
     if config.output == "table":
         show([attrs.asdict(report)], config.output, _EXPORT_COLUMNS)
+    else:
+        show(report, config.output)
+
+
+@command.command(
+    "replay",
+    epilog=examples(
+        "geolog pipeline replay /data/orders shop/orders-again",
+        "geolog pipeline replay orders.jsonl shop/orders --writer orders-2026-11-27",
+        "geolog pipeline replay s3a://lake/clicks shop/clicks --key user --order-by at",
+    ),
+)
+@click.argument("source", metavar="SOURCE")
+@click.argument("stream", metavar="STREAM")
+@_MASTER
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["parquet", "jsonl"]),
+    help="Format of the files. [default: jsonl if SOURCE ends with .json, .jsonl or .ndjson,"
+    " else parquet]",
+)
+@click.option(
+    "--writer",
+    metavar="NAME",
+    help="Name of this replay, which is done once. [default: from SOURCE and STREAM]",
+)
+@click.option(
+    "--value", default="value", show_default=True, metavar="COLUMN", help="Column of values."
+)
+@click.option("--key", metavar="COLUMN", help="Column of keys. [default: key, if there is one]")
+@click.option(
+    "--order-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Column that orders the rows; repeatable. [default: partition and sequence of an"
+    " export, else by file name and row]",
+)
+def replay(
+    *,
+    source: str,
+    stream: str,
+    master: str,
+    format_: str | None,
+    writer: str | None,
+    value: str,
+    key: str | None,
+    order_by: tuple[str, ...],
+) -> None:
+    """Append the rows of Parquet or JSON files to a stream, each once.
+
+    SOURCE is a file or a directory, as a path or a URL of a file system that Spark knows: an
+    export, other Parquet files, or lines of JSON as `geolog read -o jsonl` writes them. STREAM
+    must exist. Rows are appended in order, so rows with the same key stay in order. A run that
+    was killed is finished by the next one with the same name.
+    """
+    is_lines = source.endswith(_JSON_NAMES)
+    chosen = format_ or ("jsonl" if is_lines else "parquet")
+    if chosen == "jsonl" and (value != "value" or key is not None or order_by):
+        raise click.UsageError(
+            "--value, --key and --order-by name columns of Parquet files; lines of JSON have"
+            " `value` and `key`, and are appended in the order of the files"
+        )
+    _check_spark("replay")
+    from geolog.spark.job_session import open_job_session
+    from geolog.spark.replay import ReplaySource, ReplayTarget
+    from geolog.spark.replay import replay as run_replay
+
+    invocation = this_invocation()
+    config = invocation.config
+    target = ReplayTarget(
+        zookeeper=named_zookeeper(invocation),
+        stream=stream,
+        cluster=config.cluster,
+        gateway=None if config.gateway is None else str(config.gateway),
+        region=config.region,
+        writer=writer,
+    )
+    files = ReplaySource(files=source, format=chosen, value=value, key=key, order_by=order_by)
+    with open_job_session(os.environ, master=master, name="geolog pipeline replay") as spark:
+        report = run_replay(spark, files, target)
+    if report.is_resumed:
+        tell("finished the copy that an earlier run had begun")
+    if config.output == "table":
+        show([attrs.asdict(report)], config.output, _REPLAY_COLUMNS)
     else:
         show(report, config.output)
 
