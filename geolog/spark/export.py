@@ -90,14 +90,14 @@ def export(
     directory: str,
     *,
     rng: random.Random,
-    on_batch: Callable[[ExportedBatch], None] = lambda _batch: None,
+    on_batch: Callable[[int, int, int], None] = lambda _batch, _records, _files: None,
 ) -> ExportReport:
     """Export what the stream has now and this directory has not.
 
     directory: a path, or a URL of a file system that Spark knows. rng: names what an attempt
-    stages. on_batch: called after each batch. NoSuchStreamError; ConflictError if the directory
-    holds something else; TrimmedError if records are gone that were not exported;
-    UnavailableError.
+    stages. on_batch: called after each batch with its number, records and files.
+    NoSuchStreamError; ConflictError if the directory holds something else; TrimmedError if
+    records are gone that were not exported; UnavailableError.
     """
     started_s = time.monotonic()  # noqa: TID251 - a program without trio.
     trio.run(_check_stream, source)
@@ -117,7 +117,7 @@ def export(
             raise
         target.finish(made)
         done.append(made)
-        on_batch(made)
+        on_batch(batch, made.records, len(made.files))
 
     query = (
         spark.readStream.format("geolog")

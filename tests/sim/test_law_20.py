@@ -15,7 +15,7 @@ MIRROR = ("eu-west", 0)
 
 @attrs.frozen
 class MirrorLook:
-    """What a look sees of one mirror, as far as the law asks for it."""
+    """A look at one mirror: the parts that the law reads."""
 
     rows: tuple[SegmentRecord, ...]
 

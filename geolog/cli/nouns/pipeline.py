@@ -4,7 +4,6 @@ import importlib.util
 import os
 import random
 import shutil
-from typing import TYPE_CHECKING
 
 import attrs
 import click
@@ -14,9 +13,6 @@ from geolog.cli.invocation import Noun, examples, named_zookeeper, tell, this_in
 from geolog.cli.terminal.output import show
 from geolog.settings.quantities import parse_bytes, parse_seconds
 from topology.errors import UnavailableError
-
-if TYPE_CHECKING:
-    from geolog.spark.export_target import ExportedBatch
 
 _SUM_COLUMNS = ("partitions", "entries", "copies", "mirrored", "bytes_read", "rate")
 _FINDING_COLUMNS = ("stream", "partition", "kind", "detail")
@@ -153,8 +149,8 @@ def export(
         accepts_gaps=accept_gaps,
     )
 
-    def on_batch(batch: "ExportedBatch") -> None:
-        tell(f"batch {batch.batch}: {batch.records:,} records in {len(batch.files)} files")
+    def on_batch(batch: int, records: int, files: int) -> None:
+        tell(f"batch {batch}: {records:,} records in {files} files")
 
     with open_job_session(os.environ, master=master, name="geolog pipeline export") as spark:
         report = run_export(spark, source, directory, rng=random.Random(), on_batch=on_batch)
