@@ -113,6 +113,7 @@ class ClientConnection:
                 await self._serve()
                 nursery.cancel_scope.cancel(reason="the client has left")
         finally:
+            self._begin_writes()
             self._hosted.service.forget(self)
             self._reads.close()
             self._outbox.close()
@@ -151,9 +152,13 @@ class ClientConnection:
             self._reader.received(count)
             for number, frame in enumerate(self._reader.frames(), start=1):
                 await self._on_message(decode(frame))
-                await self._outbox.wait_room()
+                if not self._outbox.has_room:
+                    self._begin_writes()
+                    await self._outbox.wait_room()
                 if number % _FRAMES_PER_TURN == 0:
+                    self._begin_writes()
                     await trio.lowlevel.checkpoint()
+            self._begin_writes()
             self._answers.tell_received()
             if self._has_said_hello.is_set() and not self._is_welcome:
                 await self._outbox.wait_empty()
@@ -195,9 +200,15 @@ class ClientConnection:
             case _:
                 raise BrokenProtocolError(f"a node does not accept {type(message).__name__}")
 
+    def _begin_writes(self) -> None:
+        """Begin to write what the adds left to the journals, before this task waits."""
+        for store in self._hosted.service.stores:
+            store.journal.begin_nowait()
+
     async def _wait_room(self, store: Store) -> None:
         """Stop reading while too many bytes wait for the disk."""
         if store.journal.is_full:
+            self._begin_writes()
             self._answers.tell_received()
             await store.journal.wait_room()
 

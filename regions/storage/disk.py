@@ -1,12 +1,12 @@
 """The disk seam: one flat directory of files, written by one node only.
 
-Completion is awaited. The thread that writes and syncs lives below this seam, so that the
-journal above it runs unchanged on the simulator's disk. After any error of `write_synced` the
-file must not be written or synced again: the kernel may have marked pages clean that never
-reached the disk.
+Completion is awaited, or for `begin_write_synced` called back. The thread that writes and syncs
+lives below this seam, so that the journal above it runs unchanged on the simulator's disk.
+After any error of a synced write the file must not be written or synced again: the kernel may
+have marked pages clean that never reached the disk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Protocol
 
 from topology.errors import GeologError
@@ -34,6 +34,10 @@ Piece = tuple[int, int]
 """Offset and length of some bytes in a file."""
 
 
+OnWritten = Callable[[Exception | None], None]
+"""Gets the error of a write, or None: everything is on disk. It must not raise."""
+
+
 FilePieces = tuple["DiskFile", Sequence[Piece]]
 """Some bytes of one file."""
 
@@ -55,6 +59,20 @@ class DiskFile(Protocol):
         self, offset: int, buffers: Sequence[bytes | bytearray | memoryview]
     ) -> None:
         """Write all buffers at `offset` and wait until they are on disk."""
+        ...
+
+    def begin_write_synced(
+        self,
+        offset: int,
+        buffers: Sequence[bytes | bytearray | memoryview],
+        on_written: OnWritten,
+    ) -> None:
+        """Begin `write_synced` without waiting for anything.
+
+        `on_written` is called once, after this returned, between two steps of tasks. Until then
+        the write counts as one task's: nothing else may write. DiskFailedError, at once, if the
+        file failed before.
+        """
         ...
 
     async def write(

@@ -32,6 +32,7 @@ from regions.storage.disk import (
     DiskFile,
     DiskFullError,
     FilePieces,
+    OnWritten,
     Piece,
     TooManyOpenFilesError,
     UnreadableError,
@@ -64,10 +65,9 @@ class DirectoryInUseError(ConflictError):
 
 @attrs.frozen
 class _Job:
-    """Work for the journal thread, and the task that waits for it."""
+    """Work for the journal thread; it returns a call for the event loop."""
 
-    work: Callable[[], object]
-    task: trio.lowlevel.Task
+    work: Callable[[], Callable[[], object]]
     token: trio.lowlevel.TrioToken
 
 
@@ -83,14 +83,23 @@ class _JournalThread:
 
     async def do(self, work: Callable[[], T]) -> T:
         """Have the thread do it, and wait for the result."""
-        job = _Job(work, trio.lowlevel.current_task(), trio.lowlevel.current_trio_token())
-        self._jobs.put(job)
+        self.begin(work, partial(trio.lowlevel.reschedule, trio.lowlevel.current_task()))
 
         def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
             return trio.lowlevel.Abort.FAILED
 
         done: T = await trio.lowlevel.wait_task_rescheduled(abort)
         return done
+
+    def begin(
+        self, work: Callable[[], T], on_done: "Callable[[outcome.Outcome[T]], None]"
+    ) -> None:
+        """Have the thread do it, and call with the result; the call must not raise."""
+
+        def captured() -> Callable[[], object]:
+            return partial(on_done, outcome.capture(work))
+
+        self._jobs.put(_Job(captured, trio.lowlevel.current_trio_token()))
 
     def stop(self) -> None:
         """Let the thread end when all work is done."""
@@ -99,10 +108,10 @@ class _JournalThread:
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             self.is_busy = True
-            result = outcome.capture(job.work)
+            tell = job.work()
             self.is_busy = False
             try:
-                job.token.run_sync_soon(trio.lowlevel.reschedule, job.task, result)
+                job.token.run_sync_soon(tell)
             except trio.RunFinishedError:
                 return
 
@@ -139,6 +148,23 @@ class RealFile:
     async def write_synced(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Write all buffers at `offset` and wait until they are on disk."""
         await self._write(offset, buffers, is_synced=True)
+
+    def begin_write_synced(
+        self, offset: int, buffers: Sequence[Buffer], on_written: OnWritten
+    ) -> None:
+        """Begin to write all buffers at `offset`; call when they are on disk."""
+
+        def on_done(result: "outcome.Outcome[int]") -> None:
+            error: Exception | None = None
+            try:
+                self._size_bytes = max(self._size_bytes, result.unwrap())
+            except Exception as raised:  # noqa: BLE001 - handed on.
+                self._has_failed = True
+                error = raised
+            on_written(error)
+
+        work = self._work_of_write(offset, buffers, is_synced=True)
+        self._disk.thread.begin(work, on_done)
 
     async def write(self, offset: int, buffers: Sequence[Buffer]) -> None:
         """Write without waiting for the disk."""
@@ -271,6 +297,18 @@ class RealFile:
             self._disk.descriptors.close(self._descriptor)
 
     async def _write(self, offset: int, buffers: Sequence[Buffer], *, is_synced: bool) -> None:
+        work = self._work_of_write(offset, buffers, is_synced=is_synced)
+        try:
+            end = await self._disk.thread.do(work)
+        except (DiskFailedError, DiskFullError):
+            self._has_failed = True
+            raise
+        self._size_bytes = max(self._size_bytes, end)
+
+    def _work_of_write(
+        self, offset: int, buffers: Sequence[Buffer], *, is_synced: bool
+    ) -> Callable[[], int]:
+        """The thread's part of a write; it returns the end of what it wrote."""
         if self._has_failed:
             raise DiskFailedError(f"{self._name} failed earlier; not writing to it again")
         vector = joined(buffers)
@@ -279,7 +317,7 @@ class RealFile:
             what = f"cannot write {self._name} in {self._disk}"
             with self._opened_to_write(what) as descriptor:
                 if is_synced and self._is_all_synced and len(vector) <= _IOVECS_MAX:
-                    end = _write_range_synced(descriptor, offset, vector)
+                    end = self._write_range_synced(descriptor, offset, vector)
                 else:
                     self._is_all_synced = False
                     end = write_all(descriptor, offset, vector)
@@ -288,12 +326,27 @@ class RealFile:
                         self._is_all_synced = True
             return end
 
-        try:
-            end = await self._disk.thread.do(work)
-        except (DiskFailedError, DiskFullError):
-            self._has_failed = True
-            raise
-        self._size_bytes = max(self._size_bytes, end)
+        return work
+
+    def _write_range_synced(
+        self, descriptor: int, offset: int, vector: Sequence[Buffer]
+    ) -> int:
+        """Write all of it and wait until it is on disk, in one call; return the end.
+
+        The kernel syncs the written range alone, as `O_DSYNC` does: the caller knows that
+        nothing else of the file waits for a sync. A file system that refuses the flag is not
+        asked again.
+        """
+        if self._disk.syncs_ranges:
+            try:
+                return write_all(descriptor, offset, vector, _SYNC_FLAG)
+            except OSError as error:
+                if error.errno not in _CANNOT_SYNC_RANGES:
+                    raise
+                self._disk.syncs_ranges = False
+        end = write_all(descriptor, offset, vector)
+        os.fdatasync(descriptor)
+        return end
 
     def _read_many_cached(
         self, pieces: Sequence[Piece], length_all: int
@@ -347,6 +400,8 @@ class FileDisk:
             self.file_system = os.fstat(descriptor).st_dev
         self.sharers_count = 1
         """Directories of this node on the same file system, including this one."""
+        self.syncs_ranges = bool(_SYNC_FLAG)
+        """Whether it takes the flag of a write that syncs, as far as its thread knows."""
         self.thread = _JournalThread()
         self.readers = trio.CapacityLimiter(_READERS_COUNT_MAX)
 
@@ -534,23 +589,6 @@ def joined(buffers: Sequence[Buffer]) -> list[Buffer]:
     if small:
         vector.append(b"".join(small))
     return vector
-
-
-def _write_range_synced(descriptor: int, offset: int, vector: Sequence[Buffer]) -> int:
-    """Write all of it and wait until it is on disk, in one call; return the end.
-
-    The kernel syncs the written range alone, as `O_DSYNC` does: the caller knows that nothing
-    else of the file waits for a sync.
-    """
-    if _SYNC_FLAG:
-        try:
-            return write_all(descriptor, offset, vector, _SYNC_FLAG)
-        except OSError as error:
-            if error.errno not in _CANNOT_SYNC_RANGES:
-                raise
-    end = write_all(descriptor, offset, vector)
-    os.fdatasync(descriptor)
-    return end
 
 
 def write_all(descriptor: int, offset: int, vector: Sequence[Buffer], flags: int = 0) -> int:

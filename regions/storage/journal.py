@@ -10,6 +10,11 @@ of its table. It is created whole and synced under another name, then renamed, s
 file is never found. An open file allocates disk space ahead (`SpaceAhead`); sealing frees the
 unused part.
 
+A write has two ends. `begin_nowait` begins it in the turn of the task that appended, and the
+disk's callback completes it: it answers, and begins the next group. So one append costs a node
+two turns of its loop. `run` is woken only for what must wait for more than one write: another
+file, more disk space, a mark, an error. While it works, nothing else begins a write.
+
 Invariants.
 1. One write at a time; a callback of `when_synced` runs only after a sync that covers
    everything appended before it (law 2, planted bug 13).
@@ -22,7 +27,8 @@ Rules: PROTOCOL J1, J2, J5 and N4.
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import attrs
 import trio
@@ -102,6 +108,21 @@ class _Group:
 
 
 @attrs.frozen
+class _Write:
+    """A group on its way to the disk."""
+
+    group: _Group
+    opened: OpenFile
+    records: Sequence[tuple[JournalRecord, Body]]
+    """A mark, and the group's own."""
+    buffers: Sequence[bytes | bytearray | memoryview]
+    body_offsets: Sequence[int]
+    end: int
+    """Where the file ends afterwards."""
+    start_s: float
+
+
+@attrs.frozen
 class JournalStatistics:
     """Counts of the journal's work, and the memory it holds."""
 
@@ -156,7 +177,17 @@ class Journal:
         self._wants_space = False
         self._groups_begun_count = 0
         self._has_failed = False
+        self._failure: Exception | None = None
+        """Error of a write or of what it called back, for `run` to raise."""
+        self._is_running = False
+        self._is_run_busy = False
+        """Whether `run` uses the file, so that no other task may begin a write."""
+        self._is_marked = opened.is_empty
+        """Whether no mark is due until something is written."""
+        self._written_s = 0.0
+        """When the last write was complete."""
         self._work = trio.Event()
+        self._written: trio.Event | None = None
         self._room = trio.Event()
         self._sync_durations = Durations()
         self._groups_count = self._records_count = self._written_bytes = 0
@@ -234,11 +265,18 @@ class Journal:
         unwritten_bytes = writing_bytes + self._waiting_bytes
         return unwritten_bytes > 0 and self._space.is_short(self._open.end + unwritten_bytes)
 
-    def append_nowait(self, record: JournalRecord, body: Body = b"") -> None:
-        """Add one record to the next group."""
+    def append_nowait(
+        self, record: JournalRecord, body: Body = b"", *, is_begun_soon: bool = False
+    ) -> None:
+        """Add one record to the next group.
+
+        is_begun_soon: the caller calls `begin_nowait` before it waits for anything, so that
+        `run` need not be woken.
+        """
         if not self._waiting or self._waiting[-1].bytes >= self._group_bytes_max:
             self._waiting.append(_Group())
             self._groups_begun_count += 1
+        if self._writing is None and not is_begun_soon:
             self._work.set()
         group = self._waiting[-1]
         group.records.append((record, body))
@@ -283,30 +321,56 @@ class Journal:
         while self.is_full:
             await self._room.wait()
 
+    def begin_nowait(self) -> None:
+        """Begin to write what waits, unless a write is under way: that one's end begins it.
+
+        `run` is woken instead if more than this write is due, such as another file.
+        """
+        if not self._waiting or self._writing is not None:
+            return
+        group = self._waiting[0]
+        if (
+            self._is_running
+            and not self._is_run_busy
+            and not self._has_failed
+            and not self._is_too_long(group)
+            and self._space.has_reached(self._open.file, self._end_with_waiting)
+        ):
+            self._begin(self._waiting.popleft())
+        else:
+            self._work.set()
+
     async def run(self) -> None:
         """Write and sync new records; never returns. An error of the disk ends it for good."""
         try:
             await self._space.reach(self._open.file, self._open.end)
+            self._written_s = trio.current_time()
+            self._is_running = True
             while True:
                 await self._wait_work()
                 # Cancellation takes effect between groups, never within, so `finish` can
                 # follow.
                 with trio.CancelScope(shield=True):
-                    if self._wants_space:
-                        await self._retry_space()
-                    if self._waiting:
-                        await self._write_next()
-        except (DiskFailedError, DiskFullError):
+                    await self._do_work()
+        except trio.Cancelled:
+            self._is_running = False
+            await self._wait_written()
+            self._raise_failure()
+            raise
+        except Exception:
             self._has_failed = True
             raise
 
     async def finish(self) -> None:
         """After `run` was cancelled, write what waits and seal; no-op after a failure."""
+        await self._wait_written()
         if self._has_failed:
             return
         try:
             while self._waiting:
-                await self._write_next()
+                await self._begin_next()
+                await self._wait_written()
+                self._raise_failure()
             await self._seal()
         except DiskFullError as error:
             # Nothing that was answered depends on it. The next start proceeds as after a crash.
@@ -314,30 +378,130 @@ class Journal:
             _log.warning("journal file left unsealed: %s; the next start replays it", error)
 
     async def _wait_work(self) -> None:
-        """Wait for a group; when idle, write a mark that says everything is synced."""
-        if not self._work.is_set() and not self._open.is_empty:
-            with trio.move_on_after(self._mark_idle_s):
+        """Wait for work of `run`; when idle, write a mark that says everything is synced."""
+        while not self._work.is_set():
+            if self._is_marked:
                 await self._work.wait()
-        if not self._work.is_set():
-            if not self._open.is_empty:
-                mark = self._open.codec.pack(self._open.end, MARK)
-                await self._open.file.write(self._open.end, [mark])
-            await self._work.wait()
+                return
+            now_s = trio.current_time()
+            begin_s = self._written_s if self._writing is None else now_s
+            if now_s >= begin_s + self._mark_idle_s:
+                await self._mark()
+            else:
+                with trio.move_on_at(begin_s + self._mark_idle_s):
+                    await self._work.wait()
 
-    async def _write_next(self) -> None:
+    async def _mark(self) -> None:
+        self._is_run_busy = True
+        mark = self._open.codec.pack(self._open.end, MARK)
+        await self._open.file.write(self._open.end, [mark])
+        self._is_marked = True
+        self._is_run_busy = False
+
+    async def _do_work(self) -> None:
+        """Do what wakes `run`."""
+        self._work = trio.Event()
+        self._raise_failure()
+        if not self._wants_space and (not self._waiting or self._writing is not None):
+            return  # The end of the write under way begins what waits.
+        self._is_run_busy = True
+        await self._wait_written()
+        self._raise_failure()
+        if self._wants_space:
+            self._wants_space = False
+            await self._space.reach(self._open.file, self._open.end, is_retry=True)
+        if self._waiting:
+            await self._begin_next()
+        self._is_run_busy = False
+
+    async def _begin_next(self) -> None:
+        """Begin to write the next group, after all that must be there before."""
         group = self._waiting.popleft()
-        if not self._waiting:
-            self._work = trio.Event()
         self._writing = group  # Stays set if the disk fails.
-        is_too_long = self._open.end + group.bytes > self._file_bytes_max
-        if is_too_long and not self._open.is_empty and await self._has_room_to_roll():
+        if self._is_too_long(group) and await self._has_room_to_roll():
             await self._roll()
-        await self._write(group)
+        await self._space.reach(self._open.file, self._end_with_waiting)
+        self._tell_room()
+        self._begin(group)
+
+    def _begin(self, group: _Group) -> None:
+        self._writing = group
+        opened = self._open
+        records = [(MARK, b""), *group.records]
+        buffers, body_offsets, end = opened.codec.pack_all(opened.end, records)
+        self._begin_write(
+            _Write(group, opened, records, buffers, body_offsets, end, trio.current_time())
+        )
+
+    def _begin_write(self, write: _Write) -> None:
+        try:
+            write.opened.file.begin_write_synced(
+                write.opened.end, write.buffers, partial(self._on_written, write)
+            )
+        except (DiskFailedError, DiskFullError) as error:
+            self._fail(error)
+
+    def _on_written(self, write: _Write, error: Exception | None) -> None:
+        """End a write. It raises nothing: that would end the process without a reason."""
+        if error is None:
+            try:
+                self._complete(write)
+            except Exception as unexpected:  # noqa: BLE001 - `run` raises it.
+                error = unexpected
+        if error is not None:
+            self._fail(error)
+        if self._written is not None:
+            self._written.set()
+            self._written = None
+
+    def _complete(self, write: _Write) -> None:
+        """Note that a group is on disk, answer, and begin the next."""
+        self._written_s = trio.current_time()
+        self._sync_durations.note(self._written_s - write.start_s)
+        self._groups_count += 1
+        self._records_count += len(write.group.records)
+        self._written_bytes += write.end - write.opened.end
+        write.opened.end = write.end
+        for (record, body), body_offset in zip(write.records, write.body_offsets, strict=True):
+            self._in_flight_bytes -= record.body_length
+            if record.kind is RecordKind.ENTRY:
+                self._entries.on_synced(record, body, body_offset)
         self._writing = None
-        self._held_bytes -= group.held_bytes
-        for call in group.on_synced:
+        self._held_bytes -= write.group.held_bytes
+        for call in write.group.on_synced:
             call()
         self._tell_room()
+        if self._is_marked:
+            self._is_marked = False
+            self._work.set()  # So that `run` counts the time to the next mark.
+        self.begin_nowait()
+
+    def _fail(self, error: Exception) -> None:
+        self._has_failed = True
+        self._failure = error
+        self._work.set()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _wait_written(self) -> None:
+        """Wait until no write is under way; it cannot be undone, so neither can the wait."""
+        with trio.CancelScope(shield=True):
+            while self._writing is not None and not self._has_failed:
+                if self._written is None:
+                    self._written = trio.Event()
+                await self._written.wait()
+
+    def _is_too_long(self, group: _Group) -> bool:
+        """Whether another file is due before this group."""
+        return self._open.end + group.bytes > self._file_bytes_max and not self._open.is_empty
+
+    @property
+    def _end_with_waiting(self) -> int:
+        """Where the open file would end after everything unwritten, and one mark."""
+        writing_bytes = 0 if self._writing is None else self._writing.bytes
+        return self._open.end + RECORD_HEADER_BYTES + writing_bytes + self._waiting_bytes
 
     async def _has_room_to_roll(self) -> bool:
         """Whether the table fits behind the open file; otherwise that file keeps growing."""
@@ -345,12 +509,6 @@ class Journal:
             return False
         await self._space.reach(self._open.file, self._open.end + self.seal_bytes)
         return not self._space.is_refused
-
-    async def _retry_space(self) -> None:
-        self._wants_space = False
-        if not self._waiting:
-            self._work = trio.Event()
-        await self._space.reach(self._open.file, self._open.end, is_retry=True)
 
     def _tell_room(self) -> None:
         if not self.is_full:
@@ -360,24 +518,6 @@ class Journal:
     def _hold(self, group: _Group, count_bytes: int) -> None:
         group.held_bytes += count_bytes
         self._held_bytes += count_bytes
-
-    async def _write(self, group: _Group) -> None:
-        opened = self._open
-        records = [(MARK, b""), *group.records]
-        buffers, body_offsets, end = opened.codec.pack_all(opened.end, records)
-        await self._space.reach(opened.file, end + self._waiting_bytes)
-        self._tell_room()
-        start_s = trio.current_time()
-        await opened.file.write_synced(opened.end, buffers)
-        self._sync_durations.note(trio.current_time() - start_s)
-        self._groups_count += 1
-        self._records_count += len(group.records)
-        self._written_bytes += end - opened.end
-        opened.end = end
-        for (record, body), body_offset in zip(records, body_offsets, strict=True):
-            self._in_flight_bytes -= record.body_length
-            if record.kind is RecordKind.ENTRY:
-                self._entries.on_synced(record, body, body_offset)
 
     async def _roll(self) -> None:
         sealed = await self._seal()

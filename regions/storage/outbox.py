@@ -81,6 +81,11 @@ class Outbox:
         """Bytes that the other side has not taken yet."""
         return self._waiting_bytes
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the waiting bytes are below the bound."""
+        return self._waiting_bytes < self._waiting_bytes_max
+
     async def wait_room(self) -> None:
         """Wait until the waiting bytes are below the bound."""
         await self.wait_below(self._waiting_bytes_max)

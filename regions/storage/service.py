@@ -163,7 +163,10 @@ class StorageService:
         )
 
     def on_add(self, add: Add, client: Client, answers: AddAnswers) -> Store:
-        """Take an add, to be answered when on disk; return the store it went to."""
+        """Take an add, to be answered when on disk; return the store it went to.
+
+        The caller begins the store's write, once for all adds that came together.
+        """
         self.counts.adds += 1
         self.counts.added_bytes += len(add.body)
         self.garbage_watch.on_asked(add.ledger)
@@ -172,7 +175,7 @@ class StorageService:
         for effect in replica.on(add, store.entries.held, store.limits()):
             match effect:
                 case PersistEntry():
-                    store.journal.append_nowait(record_of(effect), add.body)
+                    store.journal.append_nowait(record_of(effect), add.body, is_begun_soon=True)
                 case AcknowledgeAdd(ordinal):
                     answers.on_add(ordinal, store.directory, wants_received=add.wants_received)
                 case Reply(message):

@@ -47,14 +47,19 @@ class SpaceAhead:
         margin_bytes = self._piece_bytes // 8
         return 0 < self._taken_end < end + margin_bytes and not self.is_refused
 
+    def has_reached(self, file: DiskFile, end: int) -> bool:
+        """Whether `reach` would do nothing."""
+        if not self._piece_bytes:
+            return True  # No space is to be taken ahead.
+        has_enough = end + self._piece_bytes // 2 <= file.size_bytes
+        return file is self._file and (has_enough or end < self._retry_end)
+
     async def reach(self, file: DiskFile, end: int, *, is_retry: bool = False) -> None:
         """Prepare for writes up to `end`; with `is_retry`, ask again after a refusal."""
         if file is not self._file:
             self._file, self._retry_end, self._taken_end = file, 0, 0
-        if not is_retry:
-            has_enough = end + self._piece_bytes // 2 <= file.size_bytes
-            if has_enough or end < self._retry_end:
-                return
+        if not is_retry and self.has_reached(file, end):
+            return
         free_bytes = await self._disk.free_bytes()
         piece_bytes = 2 * self._piece_bytes if is_retry else self._piece_bytes
         piece_bytes = min(piece_bytes, int(free_bytes * _FREE_SHARE_MAX))

@@ -21,6 +21,7 @@ from regions.storage.disk import (
     Piece,
     UnreadableError,
 )
+from sim.fakes.begun_writes import BegunWrites
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
@@ -81,7 +82,7 @@ class Failure:
         raise DiskFullError(what) if self.error == errno.ENOSPC else DiskFailedError(what)
 
 
-class FailingFile:
+class FailingFile(BegunWrites):
     """An open file of a `FailingDisk`."""
 
     def __init__(self, file: DiskFile, failure: Failure) -> None:

@@ -21,6 +21,7 @@ from regions.storage.disk import (
     Piece,
     UnreadableError,
 )
+from sim.fakes.begun_writes import BegunWrites
 from sim.fakes.directory_names import DirectoryNames
 from sim.fakes.memory_inode import Inode
 from topology.errors import NotFoundError
@@ -47,7 +48,7 @@ class DiskFaults:
     """Duration of a read."""
 
 
-class MemoryFile:
+class MemoryFile(BegunWrites):
     """An open file of a `MemoryDisk`."""
 
     def __init__(self, disk: "MemoryDisk", name: str, inode: Inode) -> None:

@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from regions.storage.disk import Disk, DiskFailedError, DiskFile, FilePieces, Piece
+from sim.fakes.begun_writes import BegunWrites
 from sim.fakes.recorded_bytes import RecordedBytes
 from sim.fakes.recorded_directory import RecordedDirectory
 
@@ -81,7 +82,7 @@ class ProcessLife:
             self.check_there()
 
 
-class RecordingFile:
+class RecordingFile(BegunWrites):
     """An open file of a `RecordingDisk`."""
 
     def __init__(self, life: ProcessLife, file: DiskFile, recorded: RecordedBytes) -> None:

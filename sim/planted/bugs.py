@@ -139,7 +139,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     "failed-sync-retried": PlantedBug(
         14,
         "failed writes and syncs are retried",
-        [(Journal, "_write", node_bugs.write_until_it_works)],
+        [(Journal, "_on_written", node_bugs.write_until_it_works)],
     ),
     "no-directory-sync": PlantedBug(
         15,

@@ -27,7 +27,7 @@ from regions.storage import identity
 from regions.storage.disk import Disk, DiskFailedError
 from regions.storage.entries import EntryStore, JournalFile, _Found
 from regions.storage.found_files import FoundFile
-from regions.storage.journal import Journal, _Group
+from regions.storage.journal import Journal, _Write
 from regions.storage.open_file import OpenFile
 from regions.storage.outbox import Outbox
 from regions.storage.protocol.ledgers import Ledgers
@@ -55,7 +55,7 @@ from sim.world.faults.harm import PLACE_BYTES
 _on = LedgerReplica.on
 _on_fence = LedgerReplica._on_fence
 _checked = EntryStore._checked
-_write = Journal._write
+_on_written = Journal._on_written
 _pack = RecordCodec.pack
 _note_known = identity._note_known
 _proven_end = Replay._proven_end
@@ -142,12 +142,12 @@ def call_at_once(_journal: Journal, call: Callable[[], None]) -> None:
     call()
 
 
-async def write_until_it_works(journal: Journal, group: _Group) -> None:
+def write_until_it_works(journal: Journal, write: _Write, error: Exception | None) -> None:
     """Retry after the disk has failed."""
-    try:
-        await _write(journal, group)
-    except DiskFailedError:
-        await _write(journal, group)
+    if isinstance(error, DiskFailedError):
+        journal._begin_write(write)
+    else:
+        _on_written(journal, write, error)
 
 
 def end_at_first_gap(replay: Replay, found: FoundFile, walk: JournalWalk) -> int:

@@ -7,6 +7,7 @@ import attrs
 from crc32c import crc32c
 
 from regions.storage.disk import DiskFailedError, DiskFile, DiskFullError, FilePieces, Piece
+from sim.fakes.begun_writes import BegunWrites
 from sim.fakes.memory_disk import MemoryDisk
 
 Buffers = Sequence[bytes | bytearray | memoryview]
@@ -86,7 +87,7 @@ class WorldDisk:
 
 
 @attrs.define(eq=False)
-class WorldFile:
+class WorldFile(BegunWrites):
     """An open file of a `WorldDisk`."""
 
     _file: DiskFile

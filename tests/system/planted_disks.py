@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import attrs
 
 from regions.storage.disk import Disk, DiskFile, FilePieces, Piece
+from sim.fakes.begun_writes import BegunWrites
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
 
 @attrs.frozen
-class FileAsItIs:
+class FileAsItIs(BegunWrites):
     """A file that forwards every call."""
 
     file: DiskFile

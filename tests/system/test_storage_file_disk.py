@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+import trio
 
 from geolog.protocol.messages import AddsSynced, Answer, LedgerOpened
 from geolog.transport.seam import Address
@@ -230,6 +231,56 @@ async def test_after_an_error_a_file_is_never_written_again(
             await file.write_synced(0, [b"again"])
 
 
+async def test_a_begun_write_is_told_once_and_only_after_its_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = HeardSyncs()
+    heard.listen(monkeypatch)
+    ended = trio.Event()
+    told: list[tuple[Exception | None, int, int]] = []
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+
+        def on_written(error: Exception | None) -> None:
+            told.append((error, file.size_bytes, len(heard.calls)))
+            ended.set()
+
+        file.begin_write_synced(0, [b"begun ", b"at once"], on_written)
+        assert told == [], "never within the call"
+        with trio.fail_after(10):
+            await ended.wait()
+
+        assert told == [(None, 13, 1)]
+        assert await file.read(0, 20) == b"begun at once"
+
+
+async def test_a_failed_begun_write_says_so_and_the_file_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    ended = trio.Event()
+    told: list[Exception | None] = []
+
+    def on_written(error: Exception | None) -> None:
+        told.append(error)
+        ended.set()
+
+    async with open_file_disk(tmp_path) as disk:
+        file = await disk.create("one")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fdatasync", fail)
+            file.begin_write_synced(0, [b"lost?"], on_written)
+            with trio.fail_after(10):
+                await ended.wait()
+        with pytest.raises(DiskFailedError, match="not writing to it again"):
+            file.begin_write_synced(0, [b"again"], on_written)
+
+    (error,) = told
+    assert isinstance(error, DiskFailedError)
+
+
 async def test_a_write_continues_where_the_kernel_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,12 +305,15 @@ class HeardSyncs:
 
     calls: list[str] = attrs.field(factory=list)
     is_refused: bool = False
+    asked_count: int = 0
+    """Writes that were to sync, too."""
 
     def listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         write, sync = os.pwritev, os.fdatasync
 
         def pwritev(descriptor: int, vector: list[bytes], offset: int, flags: int) -> int:
             if flags == os.RWF_DSYNC:
+                self.asked_count += 1
                 if self.is_refused:
                     raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
                 self.calls.append("range")
@@ -306,9 +360,14 @@ async def test_a_file_system_that_cannot_sync_ranges_syncs_the_file(
         file = await disk.create("one")
         await file.write_synced(0, [b"first"])
         await file.write_synced(5, [b"second"])
+        await file.write_synced(11, [b"third"])
+        another = await disk.create("another")
+        await another.write_synced(0, [b"fourth"])
+        await another.write_synced(6, [b"fifth"])
 
-        assert await file.read(0, 20) == b"firstsecond"
-    assert heard.calls == ["file", "file"]
+        assert await file.read(0, 20) == b"firstsecondthird"
+    assert heard.calls == ["file"] * 5
+    assert heard.asked_count == 1, "a refusal is remembered"
 
 
 async def test_a_vector_longer_than_the_kernel_takes_is_written(tmp_path: Path) -> None:

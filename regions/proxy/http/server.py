@@ -11,10 +11,12 @@ from starlette.types import ASGIApp
 from geolog.transport.seam import Address, ByteStream, Listener
 from regions.proxy.client_connections import ClientConnections, client_of
 from regions.proxy.http.connection import HttpConnection
-from regions.proxy.http.turned_away import LastAnswer, turn_away
-from regions.proxy.refused_connections import RefusedConnections
+from regions.proxy.http.turned_away import turn_away
 
 _log = logging.getLogger(__name__)
+
+TURNED_AWAY_MAX = 64
+"""Connections over the limit that are being told so; more wait to be accepted."""
 
 
 class HttpServer:
@@ -32,9 +34,8 @@ class HttpServer:
         self._listener = listener
         # starlette and hypercorn describe the same protocol in types of their own.
         self._application = ASGIWrapper(cast("ASGIFramework", application))
-        self._probed = ASGIWrapper(cast("ASGIFramework", LastAnswer(application)))
         self._nursery = nursery
-        self._refused = RefusedConnections()
+        self._room = trio.CapacityLimiter(connections_max + TURNED_AWAY_MAX)
         self._clients = ClientConnections(connections_max, client_share)
         self._connections_count = 0
         self._failures_count = 0
@@ -60,10 +61,12 @@ class HttpServer:
     async def run(self) -> None:
         """Take connections; never returns. Those over a limit are told to come back later."""
         while True:
+            token = object()
+            await self._room.acquire_on_behalf_of(token)
             stream = await self._listener.accept()
-            self._nursery.start_soon(self._serve, stream)
+            self._nursery.start_soon(self._serve, stream, token)
 
-    async def _serve(self, stream: ByteStream) -> None:
+    async def _serve(self, stream: ByteStream, token: object) -> None:
         self._connections_count += 1
         client = client_of(stream.peer)
         refusal = self._clients.take(client)
@@ -71,8 +74,7 @@ class HttpServer:
             if refusal is None:
                 await HttpConnection(stream, client, self._application).run()
             else:
-                with self._refused.place(stream):
-                    await turn_away(stream, client, refusal, self._probed)
+                await turn_away(stream, refusal)
         except* Exception as errors:  # noqa: BLE001 - one connection must not end the others.
             self._failures_count += 1
             _log.error("%s: the connection met a bug", stream.peer, exc_info=errors)
@@ -80,3 +82,4 @@ class HttpServer:
             if refusal is None:
                 self._clients.give_back(client)
             self._connections_count -= 1
+            self._room.release_on_behalf_of(token)

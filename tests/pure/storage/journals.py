@@ -44,6 +44,12 @@ class Running:
         self.ledgers.replica_of(LedgerId(ledger)).restore_fence(Epoch(epoch))
         self.journal.append_nowait(promise(RecordKind.FENCE, ledger, epoch, flags=NO_FLAGS))
 
+    def gather(self, ledger: int, entry: int, body: bytes) -> None:
+        """Add an entry for a write that the caller will begin in the same turn."""
+        replica = self.ledgers.replica_of(LedgerId(ledger))
+        replica.restore_entry(EntryId(entry), Epoch(1), EntryId(-1), is_recovery=False)
+        self.journal.append_nowait(entry_record(ledger, entry, body), body, is_begun_soon=True)
+
     def add(
         self, ledger: int, entry: int, body: bytes, *, lac: int = -1, epoch: int = 1
     ) -> None:

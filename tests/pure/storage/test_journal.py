@@ -234,3 +234,101 @@ async def test_other_tasks_get_turns_while_a_large_file_is_sealed(
         nursery.cancel_scope.cancel(reason="the file is sealed")
 
     assert turns_count > 300 / 10 / 2
+
+
+async def test_a_write_begins_in_the_turn_of_its_append_and_the_next_as_soon_as_it_ends(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    async with running(disk) as node:
+        await trio.testing.wait_all_tasks_blocked()
+        disk.faults = DiskFaults(sync_s=1.0)
+        start_s = trio.current_time()
+        called_s: list[float] = []
+
+        def note() -> None:
+            called_s.append(trio.current_time() - start_s)
+
+        node.gather(7, 0, b"zero")
+        node.journal.begin_nowait()
+        node.journal.when_synced(note)
+        node.gather(7, 1, b"one")
+        node.journal.begin_nowait()  # One write at a time: the end of the first begins it.
+        node.journal.when_synced(note)
+        assert not node.journal.is_idle
+        await node.journal.wait_synced()
+
+    assert called_s == [pytest.approx(1.0), pytest.approx(2.0)]
+
+
+async def test_a_stop_waits_for_the_write_under_way_and_loses_nothing_behind_it(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    synced: list[int] = []
+    async with running(disk) as node:
+        await trio.testing.wait_all_tasks_blocked()
+        disk.faults = DiskFaults(sync_s=1.0)
+        for entry in range(2):
+            node.gather(7, entry, bytes([entry]) * 700)
+            node.journal.when_synced(partial(synced.append, entry))
+            node.journal.begin_nowait()
+
+    assert synced == [0, 1]
+    disk.faults = DiskFaults()
+    after = await restarted(disk.crash())
+    assert [await after.read(7, entry) for entry in synced] == [b"\0" * 700, b"\1" * 700]
+
+
+async def test_a_write_that_fails_while_the_journal_stops_ends_it_with_its_error(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    synced: list[int] = []
+
+    with pytest.RaisesGroup(DiskFailedError):
+        async with running(disk) as node:
+            await trio.testing.wait_all_tasks_blocked()
+            disk.faults = DiskFaults(sync_failing=disk.syncs_count + 1, sync_s=1.0)
+            for entry in range(2):
+                node.gather(7, entry, b"lost?")
+                node.journal.when_synced(partial(synced.append, entry))
+                node.journal.begin_nowait()
+
+    syncs_count = disk.syncs_count
+    await node.journal.finish()
+    assert synced == []
+    assert disk.syncs_count == syncs_count
+
+
+async def test_an_error_of_what_a_write_calls_back_ends_the_journal_not_the_process(
+    autojump_clock: MockClock,
+) -> None:
+    def fail() -> None:
+        raise ValueError("a defect")
+
+    later: list[int] = []
+    with pytest.RaisesGroup(ValueError):
+        async with running(MemoryDisk()) as node:
+            node.add(7, 0, b"zero")
+            node.journal.when_synced(fail)
+            await trio.sleep(1)
+            later.append(0)
+
+    assert later == []
+
+
+async def test_an_idle_while_after_begun_writes_ends_with_one_mark(
+    autojump_clock: MockClock,
+) -> None:
+    disk = MemoryDisk()
+    async with running(disk, clean_stop=False) as node:
+        for entry in range(3):
+            node.gather(7, entry, b"begun in its turn")
+            node.journal.begin_nowait()
+            await trio.sleep(0.04)  # Less than the time to a mark, counted from the last write.
+        writes_count = disk.writes_count
+        await trio.sleep(0.04)
+        assert disk.writes_count == writes_count + 1
+        await trio.sleep(10)
+        assert disk.writes_count == writes_count + 1
