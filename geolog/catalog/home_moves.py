@@ -128,6 +128,19 @@ class HomeMoves:
             if await self._store(home, stayed, stream, version, _stayed(stream)) is not None:
                 return True
 
+    async def checks_to_end(self, name: PartitionName, move_id: str) -> list[Check]:
+        """The check for the step in which this move takes over the log at home, to end it.
+
+        HomeMoveConflictError if the move was ended before: the owner of that log goes on.
+        """
+        home = await self._homes.read_latest(name.stream, name.life)
+        if home is None or home.record.move_id != move_id:
+            raise HomeMoveConflictError(
+                f"the move of the home of {name.stream} was ended by another process before its"
+                f" log at home was (geolog stream describe {name.stream} shows its home)"
+            )
+        return [Check(self._paths.home(name.stream, name.life), home.version)]
+
     async def give_up_abandoned(self, stream: StreamRecord) -> StreamRecord:
         """Have a stream stay whose mover is gone. UnavailableError while it is moving.
 

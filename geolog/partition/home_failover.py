@@ -248,6 +248,8 @@ class HomeFailover:
                 trim = await self.takeover.partitions.trims.read(name)
                 ended = EndedLog(last=last, row_highest=0, begins=trim.first_sequence)
                 return [*effects, *core.on_ended(number, home, ended)]
+            except HomeMoveConflictError:
+                raise  # Another process has ended this failover: the home is not out of reach.
             except GeologError as error:
                 failed = error
         run.out_of_reach[home] += 1

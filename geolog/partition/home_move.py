@@ -102,7 +102,7 @@ class HomeMove:
         """Wait until the log at home is final, and return its last entry.
 
         patience_s: how long its owner may take; then it is taken over. The caller bounds the
-        whole.
+        whole. HomeMoveConflictError if the move was ended before it took a log over.
         """
         partitions = self.takeover.partitions
         name = self.stream.partition(number)
@@ -115,7 +115,7 @@ class HomeMove:
         while not await self._is_closed(name):
             _log.warning("%s: its owner does not close it, so it is taken over", name)
             with suppress(FencedError):
-                taken = await self.takeover.take_over(name, self.who)
+                taken = await self.takeover.take_over(name, self.who, move_id=self.move_id)
                 await self.takeover.owners.release(taken.owner)
         return await last_watermark(name, self.takeover, freshness=Freshness.NEARBY)
 

@@ -70,7 +70,7 @@ class _Run:
     mirror_in: str | None = None
     """The region of a mirror that is to be claimed."""
     move_id: str = ""
-    """Of the failover that claims it."""
+    """Of the move of the home that takes it over."""
     last_version: int = 0
     """Version of the last segment's record."""
 
@@ -116,10 +116,11 @@ class Takeover:
     ) -> TakenOver:
         """Own the partition, or its mirror in that region, with every listed ledger CLOSED.
 
-        move_id: of the failover that takes a mirror over; meanwhile nobody else can, and hears
-        UnavailableError. FencedError if another process took it over in turn, or if the mirror
-        is at home by now. SealedError, NoSuchStreamError. If this fails for any reason, the
-        partition is given back.
+        move_id: of the move of the home that takes the partition over. While that is a failover
+        nobody else can take a mirror, and hears UnavailableError. The log at home it takes only
+        while the move is under way, else HomeMoveConflictError. FencedError if another process
+        took it over in turn, or if the mirror is at home by now. SealedError,
+        NoSuchStreamError. If this fails for any reason, the partition is given back.
         """
         run = _Run(name, who, PartitionTakeover(name), mirror_in is not None)
         run.mirror_in, run.move_id = mirror_in, move_id
@@ -159,7 +160,11 @@ class Takeover:
         match effect:
             case ClaimPartition():
                 homes, region = self.partitions.homes, run.mirror_in
-                if region is None:
+                if region is None and run.move_id:
+                    moves = self.partitions.home_moves
+                    may_end = partial(moves.checks_to_end, name, run.move_id)
+                    owner = await self.owners.take(name, run.who, find_checks=may_end)
+                elif region is None:
                     taking = partial(self.owners.take, name, run.who)
                     owner, _ = await both(taking, partial(homes.look, name))
                 else:

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog import Record
+from geolog.partition.home_move import HomeMove
 from geolog.protocol.home_record import HomeState
 from geolog.protocol.ids import Sequence
 from sim.in_process import open_in_process_cluster
@@ -21,6 +22,7 @@ from tests.pure.whole.mirroring import (
     STREAM,
     TARGET,
     create,
+    home_of,
     mirror_of,
     record_of,
 )
@@ -231,6 +233,34 @@ async def test_a_mark_whose_answer_was_lost_is_recognised_and_removed_by_its_mov
     assert again == stored
     assert outcomes == [False, True, False]
     assert (after.home, after.moving_to) == (HOME, "")
+
+
+@pytest.mark.parametrize("is_failover", [False, True])
+async def test_a_mover_takes_nothing_from_a_home_whose_move_another_process_gave_up(
+    autojump_clock: MockClock, *, is_failover: bool
+) -> None:
+    """The mark goes while the mover waits for the owner, which then opens and appends again."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        cluster.open_client(TARGET) as far,
+    ):
+        await create(log)
+        record, home = await record_of(log), await home_of(log)
+        takeover = far.partition_opener.upkeep.takeover
+        move = HomeMove(stream=record, to=TARGET, who="mover", takeover=takeover)
+        await move.mark(is_failover=is_failover)
+        await log.access.partitions.home_moves.give_up(record, move.move_id)
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"0")
+            before = await log.access.partitions.owners.read(home)
+            with pytest.raises(geolog.ConflictError, match="ended by another process before"):
+                await move.end_home(0, patience_s=1)
+            receipt = await writer.append(b"1")
+            after = await log.access.partitions.owners.read(home)
+
+    assert after == before
+    assert receipt.sequence == 1
 
 
 async def test_a_plan_names_the_gap_that_keeps_a_mirror_from_being_a_home(
