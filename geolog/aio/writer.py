@@ -1,12 +1,12 @@
 """Append from an event loop: records cross to the trio thread in groups."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import attrs
 
 from geolog.aio.waiting import GIVEN_UP, Waiter, new_waiter, wait_for, withdraw
-from geolog.client.writing.record_fields import RecordFields
+from geolog.client.writing.record_fields import RecordFields, checked_records
 from geolog.client.writing.writer import SpoolStatistics, WriterStatistics
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer_pending import AckLevel, Receipt
@@ -112,6 +112,36 @@ class Writer:
             return await Pending(self._residence, self._inlet, append).wait()
         except GIVEN_UP as error:
             withdraw(self._inlet, append, error)
+            raise
+
+    async def append_many(
+        self,
+        values: Iterable[bytes],
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> list[Receipt]:
+        """Append records in order, all in flight at once; return their receipts in order.
+
+        key, headers: of each record. If a record is wrong, none is sent: TooLargeError,
+        InvalidArgumentError. Otherwise each is answered as `append` would answer it, and the
+        error of the first that failed is raised: then any of the records may be in the log.
+
+        Cancelled or out of time, it withdraws the records that were not sent yet.
+        """
+        appends: list[QueuedAppend[Waiter]] = []
+        try:
+            for fields in checked_records(values, key=key, headers=headers):
+                appends.append(  # noqa: PERF401 - an error leaves those to withdraw.
+                    await self._put(fields, is_posted=False)
+                )
+            return [await Pending(self._residence, self._inlet, one).wait() for one in appends]
+        except GIVEN_UP as error:
+            unanswered = [append for append in appends if not append.is_done]
+            for append in reversed(unanswered[1:]):  # So that none is sent behind a gap.
+                self._inlet.withdraw(append)
+            if unanswered:
+                withdraw(self._inlet, unanswered[0], error)
             raise
 
     async def post(

@@ -1,13 +1,13 @@
 # Generated from geolog/aio/writer.py by `python -P -m sim.twins`: edit that file.
 """Append from an ordinary thread: records cross to the trio thread in groups."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import attrs
 
 from geolog.blocking.waiting import GIVEN_UP, Waiter, new_waiter, wait_for, withdraw
-from geolog.client.writing.record_fields import RecordFields
+from geolog.client.writing.record_fields import RecordFields, checked_records
 from geolog.client.writing.writer import SpoolStatistics, WriterStatistics
 from geolog.client.writing.writer import Writer as TrioWriter
 from geolog.client.writing.writer_pending import AckLevel, Receipt
@@ -113,6 +113,36 @@ class Writer:
             return Pending(self._residence, self._inlet, append).wait()
         except GIVEN_UP as error:
             withdraw(self._inlet, append, error)
+            raise
+
+    def append_many(
+        self,
+        values: Iterable[bytes],
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> list[Receipt]:
+        """Append records in order, all in flight at once; return their receipts in order.
+
+        key, headers: of each record. If a record is wrong, none is sent: TooLargeError,
+        InvalidArgumentError. Otherwise each is answered as `append` would answer it, and the
+        error of the first that failed is raised: then any of the records may be in the log.
+
+        Cancelled or out of time, it withdraws the records that were not sent yet.
+        """
+        appends: list[QueuedAppend[Waiter]] = []
+        try:
+            for fields in checked_records(values, key=key, headers=headers):
+                appends.append(  # noqa: PERF401 - an error leaves those to withdraw.
+                    self._put(fields, is_posted=False)
+                )
+            return [Pending(self._residence, self._inlet, one).wait() for one in appends]
+        except GIVEN_UP as error:
+            unanswered = [append for append in appends if not append.is_done]
+            for append in reversed(unanswered[1:]):  # So that none is sent behind a gap.
+                self._inlet.withdraw(append)
+            if unanswered:
+                withdraw(self._inlet, unanswered[0], error)
             raise
 
     def post(

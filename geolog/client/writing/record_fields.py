@@ -1,6 +1,6 @@
 """A record to append, and the checks it must pass before it joins a batch."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -38,6 +38,19 @@ def size_of(fields: RecordFields) -> int:
     if fields.expect_sequence is not None:
         _check_number("expect_sequence", fields.expect_sequence)
     return record_size_bytes(fields.value, fields.key, fields.headers, fields.transaction_id)
+
+
+def checked_records(
+    values: Iterable[bytes], *, key: bytes | None, headers: Mapping[str, bytes] | None
+) -> list[RecordFields]:
+    """One record per value, in order. TooLargeError, InvalidArgumentError if one is wrong."""
+    records = [RecordFields(value=value, key=key, headers=headers) for value in values]
+    for number, fields in enumerate(records):
+        try:
+            size_of(fields)
+        except (TooLargeError, InvalidArgumentError) as error:
+            raise type(error)(f"record {number} of append_many: {error}") from error
+    return records
 
 
 def record_size_bytes(

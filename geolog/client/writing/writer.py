@@ -7,7 +7,7 @@ log has a record's number already, the record is not appended again: the owner o
 compares its bytes with those in the log, and answers with the position it has there.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from geolog.client.writing.partition_batcher import (
     WriterConfig,
 )
 from geolog.client.writing.partitioner import NamedPartitioner, Partitioner
-from geolog.client.writing.record_fields import RecordFields, size_of
+from geolog.client.writing.record_fields import RecordFields, checked_records, size_of
 from geolog.client.writing.writer_pending import (
     AckLevel,
     NewRecord,
@@ -159,6 +159,31 @@ class Writer:
             expect_sequence=expect_sequence,
         )  # fmt: skip
         return await (await self._gather_when_writable(fields)).wait()
+
+    async def append_many(
+        self,
+        values: Iterable[bytes],
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> list[Receipt]:
+        """Append records in order, all in flight at once; return their receipts in order.
+
+        key, headers: of each record. If a record is wrong, none is sent: TooLargeError,
+        InvalidArgumentError. Otherwise each is answered as `append` would answer it, and the
+        error of the first that failed is raised: then any of the records may be in the log.
+        """
+        pending: list[Pending] = []
+        for fields in checked_records(values, key=key, headers=headers):
+            while True:
+                try:
+                    pending.append(self.append_fields_nowait(fields))
+                    break
+                except trio.WouldBlock:
+                    await self.wait_writable()
+        if not pending:
+            await trio.lowlevel.checkpoint()
+        return [await one.wait() for one in pending]
 
     async def post(
         self,

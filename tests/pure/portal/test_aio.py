@@ -48,6 +48,23 @@ def test_records_appended_by_tasks_are_read_back_one_by_one_and_in_batches(
     asyncio.run(program())
 
 
+def test_many_records_are_appended_in_order_through_a_small_window(
+    cluster: InProcessCluster, stream: str
+) -> None:
+    async def program() -> None:
+        async with connected(cluster) as log:
+            async with log.open_writer(
+                stream, batch_bytes=4096, in_flight_bytes=8192
+            ) as writer:
+                receipts = await writer.append_many(numbered(3000))
+                with pytest.raises(geolog.InvalidArgumentError, match="record 1 of"):
+                    await writer.append_many([b"right", "wrong"])  # type: ignore[list-item]
+            assert sequences_of(receipts) == list(range(3000))
+            assert await values_of(log, stream) == numbered(3000)
+
+    asyncio.run(program())
+
+
 def test_a_full_window_holds_appends_back_until_there_is_room(
     cluster: InProcessCluster, stream: str
 ) -> None:

@@ -34,6 +34,22 @@ def values_of(log: blocking.Log, stream: str) -> list[bytes]:
         return [record.value for record in reader]
 
 
+def test_many_records_are_appended_in_order_or_none_if_one_is_wrong(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream) as writer:
+        assert writer.append_many([]) == []
+        receipts = writer.append_many(numbered(1000), key=b"k", headers={"h": b"1"})
+        with pytest.raises(geolog.TooLargeError, match="record 1 of append_many"):
+            writer.append_many([b"right", bytes(64 << 20)])
+
+    assert sequences_of(receipts) == list(range(1000))
+    with log.open_reader(stream) as reader:
+        records = list(reader)
+    assert [record.value for record in records] == numbered(1000)
+    assert {(record.key, record.headers["h"]) for record in records} == {(b"k", b"1")}
+
+
 def test_appended_records_are_read_back_one_by_one_and_in_batches(
     log: blocking.Log, stream: str
 ) -> None:
@@ -193,6 +209,22 @@ def test_a_call_that_finished_just_in_time_returns_its_result() -> None:
     call.future.result()
     with blocking.fail_after(0):
         assert wait_for(call) == 7
+
+
+def test_many_appends_that_time_out_leave_no_gap_behind_those_in_the_log(
+    log: blocking.Log, stream: str
+) -> None:
+    with log.open_writer(stream) as writer:
+        with (
+            pytest.raises(TimeoutError, match=r"was not sent|may or may not"),
+            blocking.fail_after(0),
+        ):
+            writer.append_many(numbered(1000))
+        writer.append(b"after")
+
+    values = values_of(log, stream)
+    assert values.pop() == b"after"
+    assert values == numbered(len(values))
 
 
 def test_an_append_that_times_out_says_whether_it_may_be_in_the_log(

@@ -54,6 +54,32 @@ async def test_the_callers_own_error_passes_through_unchanged(
         assert await values_of(world.log) == [b"one"]
 
 
+async def test_many_records_wait_for_room_and_get_receipts_in_order(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(
+            STREAM, batch_bytes=4096, in_flight_bytes=8192
+        ) as writer:
+            assert await writer.append_many(iter([])) == []
+            receipts = await writer.append_many(numbered(3000))
+            with pytest.raises(geolog.TooLargeError, match="record 1 of append_many"):
+                await writer.append_many([b"right", bytes(64 << 20)])
+        assert [receipt.sequence for receipt in receipts] == list(range(3000))
+        assert await values_of(world.log) == numbered(3000)
+
+
+async def test_the_first_error_of_many_records_is_raised(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await writer.append_many([b"one", b"two"])
+        with pytest.raises(geolog.ClosedError):
+            await writer.append_many([b"three"])
+        assert await values_of(world.log) == [b"one", b"two"]
+
+
 async def test_appends_in_flight_when_the_block_fails_are_unknown(
     autojump_clock: MockClock,
 ) -> None:
