@@ -35,7 +35,7 @@ PROBLEMS_MAX = 100
 _BATCH_ENTRIES = 64
 """Entries of one request."""
 
-_ENTRIES_AT_ONCE = 16 * _BATCH_ENTRIES
+_ENTRIES_AT_ONCE = 4 * _BATCH_ENTRIES
 """Entries whose copies are read at once; over a WAN, a member is a round trip away."""
 
 Enqueue = Callable[[LedgerId, RepairReason], Awaitable[None]]
