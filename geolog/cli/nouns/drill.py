@@ -24,9 +24,17 @@ from sim.processes.drills.drilled_cluster import DemoCluster, DrilledCluster, Ow
 from sim.processes.drills.failover import FAILOVER_FAULTS, FailoverOptions, failover
 from sim.processes.drills.kill_all import KillAllOptions, kill_all
 from sim.processes.drills.kill_random import KillRandomOptions, kill_random
+from sim.processes.drills.loaded_proxy import SHAPE, open_loaded_proxy
 from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from sim.processes.drills.proxy_kill import ProxyFault, ProxyKillOptions, proxy_kill
+from sim.processes.drills.proxy_mutations import (
+    MESSAGES_COUNT,
+    MutationsOptions,
+    proxy_mutations,
+)
+from sim.processes.drills.proxy_overload import ProxyOverloadOptions, proxy_overload
+from sim.processes.drills.proxy_slow_sockets import SlowSocketsOptions, proxy_slow_sockets
 from sim.processes.drills.region_loss import RegionLossOptions, region_loss
 from sim.processes.drills.region_loss_regional import (
     RegionalLossOptions,
@@ -54,6 +62,9 @@ DRILLS = {
     "failover": "Lose the home of a stream under load, fail it over, and have it back.",
     "region-loss-regional": "Kill a region that is the home of streams, and fail them over.",
     "region-loss": "Kill a whole region under load and restart it, several times.",
+    "proxy-overload": "Offer a proxy three times what it takes, and compare with its peak.",
+    "proxy-slow-sockets": "Hold thousands of silent connections to a proxy, next to good ones.",
+    "proxy-mutations": "Send a proxy messages that are almost right, very many.",
     "power-loss": "Drop the bytes that a storage node has not synced, many times.",
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
 }
@@ -73,6 +84,9 @@ _DRILL_OF_OPTION = {
     ),
     "kills": ("kill-random",),
     "loops": ("power-loss",),
+    "duration": ("proxy-overload", "proxy-slow-sockets"),
+    "messages": ("proxy-mutations",),
+    "replay": ("proxy-mutations",),
     "all_nodes": ("power-loss",),
     "fault": ("proxy-kill", "relay-kill", "relay-matrix", "switch-over", "failover"),
     "outage": ("relay-matrix",),
@@ -111,6 +125,10 @@ _TIMES_DEFAULT = {
     "failover": 1,
     "region-loss-regional": 1,
 }
+_FAILING = Path("proxy-mutations.jsonl")
+"""Where messages are written that met a bug, from the working directory."""
+_OF_LOADS = ("proxy-overload", "proxy-slow-sockets", "proxy-mutations")
+"""Drills that load one proxy, which nothing breaks."""
 _ENDS: tuple[ProxyFault, ...] = ("kill", "drain", "pause")
 _FAULTS: dict[str, Sequence[str]] = {
     "relay-matrix": tuple(RELAY_FAULTS),
@@ -149,6 +167,9 @@ class DrillRun:
     times: int | None
     kills: int
     loops: int | None
+    duration_s: float
+    messages: int
+    replay: Path | None
     all_nodes: bool
     faults: tuple[str, ...]
     outage_s: float
@@ -205,6 +226,29 @@ def list_() -> None:
     metavar="N",
     help=f"Number of power losses (power-loss). [default: {_LOOPS_DEFAULT};"
     f" {_LOOPS_DEFAULT_ALL} with --all-nodes]",
+)
+@click.option(
+    "--duration",
+    type=parse_seconds,
+    default="1m",
+    show_default=True,
+    metavar="TIME",
+    help="Time under load (proxy-overload, proxy-slow-sockets); they run about twice as long.",
+)
+@click.option(
+    "--messages",
+    type=click.IntRange(min=1),
+    default=MESSAGES_COUNT,
+    show_default=True,
+    metavar="N",
+    help="Number of changed messages (proxy-mutations).",
+)
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Send the messages of this file, which a run that failed has written"
+    " (proxy-mutations).",
 )
 @click.option(
     "--all-nodes", is_flag=True, help="Cut the power of a whole cluster at once (power-loss)."
@@ -280,6 +324,9 @@ def run(
     times: int | None,
     kills: int,
     loops: int | None,
+    duration: float,
+    messages: int,
+    replay: Path | None,
     all_nodes: bool,
     faults: tuple[str, ...],
     outage: float,
@@ -293,11 +340,12 @@ def run(
     """Run a drill on a temporary cluster of three regions and three ZooKeeper servers.
 
     DRILL is kill-all, kill-random, proxy-kill, relay-kill, relay-matrix, relay-wipe,
-    switch-over, failover, region-loss, region-loss-regional, power-loss or zombie-writer:
-    "geolog drill ls" describes them. power-loss starts no servers: its nodes run in this
-    process, on real files.
+    switch-over, failover, region-loss, region-loss-regional, power-loss, zombie-writer,
+    proxy-overload, proxy-slow-sockets or proxy-mutations: "geolog drill ls" describes them.
+    power-loss starts no servers: its nodes run in this process, on real files. The three last
+    have a cluster of one region with one proxy.
 
-    Exits with 10 if anything acknowledged was lost or changed.
+    Exits with 10 if anything acknowledged was lost or changed, or a proxy served too badly.
     """
     _check_options(context, name)
     drill = DrillRun(
@@ -305,6 +353,9 @@ def run(
         times=times,
         kills=kills,
         loops=loops,
+        duration_s=duration,
+        messages=messages,
+        replay=replay,
         all_nodes=all_nodes,
         faults=faults,
         outage_s=outage,
@@ -357,6 +408,8 @@ async def _run(drill: DrillRun) -> Verdict:
         check_space(directory)
         if drill.name == "power-loss":
             return await _lose_power(drill, directory)
+        if drill.name in _OF_LOADS:
+            return await _load_proxy(drill, directory)
         return await _run_on_cluster(drill, directory)
     finally:
         if drill.data_dir is None:
@@ -373,6 +426,31 @@ async def _lose_power(drill: DrillRun, directory: Path) -> Verdict:
             AllNodesOptions(loops=loops, seed=drill.seed), directory, tell
         )
     return await power_loss(PowerLossOptions(loops=loops, seed=drill.seed), directory, tell)
+
+
+async def _load_proxy(drill: DrillRun, directory: Path) -> Verdict:
+    with held_ports(SHAPE.ports_count) as ports:
+        plan = draw_plan(SHAPE, cluster="drill", directory=directory, ports=ports)
+        async with open_cluster(plan) as cluster, open_loaded_proxy(cluster) as proxy:
+            match drill.name:
+                case "proxy-overload":
+                    overload = ProxyOverloadOptions(
+                        duration_s=drill.duration_s, seed=drill.seed
+                    )
+                    return await proxy_overload(proxy, overload, tell)
+                case "proxy-slow-sockets":
+                    slow = SlowSocketsOptions(duration_s=drill.duration_s, seed=drill.seed)
+                    return await proxy_slow_sockets(proxy, slow, tell)
+                case "proxy-mutations":
+                    changed = MutationsOptions(
+                        messages_count=drill.messages,
+                        seed=drill.seed,
+                        replay=drill.replay,
+                        failing=_FAILING,
+                    )
+                    return await proxy_mutations(proxy, changed, tell)
+                case other:
+                    raise AssertionError(other)
 
 
 async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:

@@ -1,0 +1,1 @@
+"""Fuzzers of the parsers that read what strangers send, guided by coverage."""

@@ -1,0 +1,169 @@
+"""A cluster with one proxy, for drills that load it: the common part.
+
+The clients of a drill share the machine with the proxy, so what a drill calls capacity is that
+of both together, at this load of the machine.
+"""
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import attrs
+import trio
+
+from geolog.client.connect import connect
+from geolog.transport.seam import Address, ByteStream, ConnectionFailedError
+from geolog.transport.tcp import TcpTransport
+from sim.processes.cluster.local import LocalCluster
+from sim.processes.cluster.plan import ClusterShape
+from topology.errors import UnavailableError
+
+SHAPE = ClusterShape(
+    regions=("a",),
+    nodes_per_region=3,
+    proxies_per_region=1,
+    zookeeper_count=1,
+    storage_options=(),
+)
+"""One proxy, and three nodes to write to."""
+
+STREAM = "drill/loaded"
+
+_SEGMENT_BYTES = 64 << 20
+_SAMPLE_EVERY_S = 0.25
+_ANSWER_S_MAX = 30.0
+
+
+@attrs.frozen
+class HttpAnswer:
+    """One answer over HTTP."""
+
+    status: int
+    head: bytes
+    body: bytes
+
+
+@attrs.frozen(kw_only=True)
+class LoadedProxy:
+    """The proxy that is loaded, as a drill sees it from outside."""
+
+    websocket: Address
+    http: Address
+    pid: int
+    log: Path
+
+    async def ask(self, request: bytes) -> HttpAnswer:
+        """Send one request on its own connection. ConnectionFailedError, UnavailableError."""
+        with trio.move_on_after(_ANSWER_S_MAX):
+            stream = await TcpTransport().connect(self.http)
+            try:
+                await stream.send([request])
+                return _parsed(await _all_of(stream))
+            finally:
+                stream.close()
+        raise UnavailableError(f"the proxy did not answer HTTP within {_ANSWER_S_MAX:g} s")
+
+    async def get(self, path: str) -> HttpAnswer:
+        """Get a path."""
+        head = f"GET {path} HTTP/1.1\r\nhost: proxy\r\nconnection: close\r\n\r\n"
+        return await self.ask(head.encode())
+
+    async def metric(self, name: str) -> float:
+        """The value of a metric, over all labels. UnavailableError if it is not told."""
+        page = await self.get("/metrics")
+        values = [
+            float(line.rpartition(" ")[2])
+            for line in page.body.decode(errors="replace").splitlines()
+            if line.startswith((f"{name} ", f"{name}{{"))
+        ]
+        if not values:
+            raise UnavailableError(f"/metrics answered {page.status}, without {name}")
+        return sum(values)
+
+    def memory_bytes(self) -> int:
+        """Its resident memory."""
+        for line in Path(f"/proc/{self.pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) << 10
+        raise UnavailableError(f"process {self.pid} has ended")
+
+    def tracebacks_count(self) -> int:
+        """Tracebacks in its log."""
+        return self.log.read_text(encoding="utf-8", errors="replace").count("Traceback")
+
+
+@attrs.define
+class MemorySamples:
+    """Resident memory of the proxy over time."""
+
+    proxy: LoadedProxy
+    samples: list[int] = attrs.field(factory=list)
+
+    async def run(self) -> None:
+        """Take samples until cancelled."""
+        while True:
+            with suppress(OSError, UnavailableError):  # Its end is found by what it answers.
+                self.samples.append(self.proxy.memory_bytes())
+            await trio.sleep(_SAMPLE_EVERY_S)
+
+    @property
+    def growth_bytes(self) -> int:
+        """How much more it had at the most in the last half than in the first."""
+        half = math.ceil(len(self.samples) / 2)
+        return max(self.samples[half:], default=0) - max(self.samples[:half], default=0)
+
+    def figures(self) -> dict[str, float]:
+        """Least, most and growth, in MiB."""
+        return {
+            "memory_mib_min": min(self.samples, default=0) / (1 << 20),
+            "memory_mib_max": max(self.samples, default=0) / (1 << 20),
+            "memory_mib_growth": self.growth_bytes / (1 << 20),
+        }
+
+
+@asynccontextmanager
+async def open_loaded_proxy(cluster: LocalCluster) -> AsyncIterator[LoadedProxy]:
+    """The only proxy of a cluster of `SHAPE`, and a stream to append to."""
+    (plan,) = cluster.plan.of_kind("proxy")
+    assert plan.http is not None
+    async with connect(
+        zookeeper=cluster.plan.zookeeper,
+        cluster=cluster.plan.cluster,
+        region=plan.region,
+        via="proxy",
+    ) as log:
+        if STREAM not in await log.list_streams(STREAM.partition("/")[0]):
+            await log.create_stream(
+                STREAM,
+                ensemble_size=3,
+                write_quorum=3,
+                ack_quorum=2,
+                min_regions=1,
+                segment_bytes=_SEGMENT_BYTES,
+            )
+    pid = cluster.servers[plan.name].pid
+    assert pid is not None
+    yield LoadedProxy(
+        websocket=Address.parse(plan.address),
+        http=Address.parse(plan.http),
+        pid=pid,
+        log=plan.log,
+    )
+
+
+async def _all_of(stream: ByteStream) -> bytes:
+    received = bytearray()
+    buffer = bytearray(1 << 16)
+    with suppress(ConnectionFailedError):
+        while count := await stream.receive_into(buffer):
+            received += buffer[:count]
+    return bytes(received)
+
+
+def _parsed(answer: bytes) -> HttpAnswer:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    first = head.split(b" ", 2)
+    if len(first) < 2 or not first[1].isdigit():
+        raise UnavailableError(f"the proxy answered {answer[:100]!r} over HTTP")
+    return HttpAnswer(int(first[1]), head, body)
