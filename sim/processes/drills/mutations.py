@@ -177,7 +177,7 @@ def _splice(data: bytes, others: Sequence[bytes], rng: random.Random) -> bytes:
 _CHANGES: tuple[Change, ...] = (_flip, _insert, _drop, _cut, _repeat, _splice)
 
 
-# What is changed.
+# The messages that are changed.
 
 _DOCUMENTS: tuple[dict[str, object], ...] = (
     {"type": "append", "id": 1, "value": "a record"},
