@@ -18,7 +18,8 @@ a driver that was overtaken, or from a query that began again under an old name.
 Rules: PROTOCOL S34 to S36.
 """
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 
 import attrs
 
@@ -83,6 +84,11 @@ class StagedBatch:
     is_repeatable: bool = True
     """Whether a query repeats its last batch when it is started again, as streams do."""
 
+    @property
+    def records_count(self) -> int:
+        """Number of records of the batch."""
+        return sum(part.records_count for part in self.parts)
+
 
 @attrs.frozen
 class RecordNext:
@@ -136,8 +142,18 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
         return FinishCopy(attrs.evolve(known, copier=given.copier))
     if given.batch == known.batch:
         is_own_list = known.parts == given.parts
-        if is_own_list or given.is_repeatable:
+        if is_own_list:
             return Finished(is_own_list)
+        if given.is_repeatable and not _is_of_another_query(known, given):
+            return Finished(is_own_list)
+        if given.is_repeatable:
+            return RefuseBatch(
+                f"batch {given.batch} of {known.sink!r} was written with"
+                f" {known.records_count} records, and this one has {given.records_count}:"
+                " another query writes under this name, or wrote under it. Give each query a"
+                " writer of its own, and its checkpointLocation as an option, which tells"
+                " queries apart"
+            )
         return RefuseBatch(
             f"writer {known.sink!r} has written its {known.records_count} records already: a"
             " batch write under one name is done once. Give each run its own, e.g."
@@ -154,6 +170,25 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
             copier=given.copier,
         )
     )
+
+
+def _is_of_another_query(known: SinkRecord, given: StagedBatch) -> bool:
+    """Whether a batch that seems repeated is certainly another query's.
+
+    The same checkpoints make the same query, whatever a repeated batch has. Where one of the
+    two is not known, the rows must be as many.
+    """
+    if known.checkpoint and given.checkpoint:
+        return False
+    return _counts(known.parts) != _counts(given.parts)
+
+
+def _counts(parts: Iterable[StagedPart]) -> Counter[str]:
+    """The records for each stream."""
+    counts: Counter[str] = Counter()
+    for part in parts:
+        counts[part.stream] += part.records_count
+    return +counts
 
 
 def garbage_of(known: SinkRecord, listed: Collection[LedgerId]) -> list[LedgerId]:

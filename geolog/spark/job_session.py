@@ -1,5 +1,6 @@
 """The Spark session of a job that a command runs."""
 
+import logging
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 
@@ -16,6 +17,8 @@ def open_job_session(
 
     environ: that of this process, which Spark reads; the variables it needs are set there.
     """
+    # It tells each error of a job with its traceback, and the command tells it in one line.
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     environ.update(spark_environment(environ=environ))
     builder = SparkSession.builder.appName(name).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")

@@ -5,7 +5,7 @@ import logging
 import attrs
 
 from regions.proxy.config import ProxyConfig
-from regions.proxy.endpoint import TURNED_AWAY_MAX
+from regions.proxy.refused_connections import COUNT_MAX
 from topology.errors import GeologError
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def plan_sockets(limit: int, config: ProxyConfig) -> SocketPlan:
 
     A proxy at the limit could reach no storage node, so clients never get all descriptors.
     """
-    turned_away = TURNED_AWAY_MAX * (1 if config.http is None else 2)
+    turned_away = COUNT_MAX * (1 if config.http is None else 2)
     servers = min(_SERVERS_MAX, limit // _SERVERS_SHARE)
     left = limit - _OTHERS_COUNT - turned_away - servers
     if left < _CONNECTIONS_MIN:

@@ -6,7 +6,7 @@ A session that meets a bug ends alone: the client is told 500, the log has the t
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import assert_never
 
@@ -37,6 +37,7 @@ from regions.proxy.client_connections import ClientConnections, client_of
 from regions.proxy.farewells import BUG
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.read_session import ReadSession
+from regions.proxy.refused_connections import RefusedConnections
 from regions.proxy.session_host import SessionHost, failure_of, location_of, send_answer
 from topology.errors import GeologError, InvalidArgumentError, first_of
 
@@ -44,9 +45,6 @@ _log = logging.getLogger(__name__)
 
 _SUBPROTOCOLS = (*FRAME_CODECS, SUBPROTOCOL_BATCHES)
 _REFUSAL = f"no known subprotocol was offered; this endpoint has {', '.join(_SUBPROTOCOLS)}\n"
-
-TURNED_AWAY_MAX = 64
-"""Connections over the limit that are being told so; more wait to be accepted."""
 
 
 class Endpoint:
@@ -63,7 +61,7 @@ class Endpoint:
         self._messages = messages
         self._host = host
         self._nursery = nursery
-        self._room = trio.CapacityLimiter(host.config.connections_max + TURNED_AWAY_MAX)
+        self._refused = RefusedConnections()
         self._clients = ClientConnections(host.config.connections_max, host.config.client_share)
         self._unread = UnreadBytes(host.config.unread_bytes_max)
         self._sessions_count = 0
@@ -99,31 +97,29 @@ class Endpoint:
     async def run(self) -> None:
         """Take connections; never returns. Those over the limit are told to come back later."""
         while True:
-            token = object()
-            await self._room.acquire_on_behalf_of(token)
             stream = await self._listener.accept()
-            self._nursery.start_soon(self._serve, stream, token)
+            self._nursery.start_soon(self._serve, stream)
 
-    async def _serve(self, stream: ByteStream, token: object) -> None:
+    async def _serve(self, stream: ByteStream) -> None:
         self._sessions_count += 1
         client = client_of(stream.peer)
         refusal = self._clients.take(client)
         try:
-            await self._messages.serve(
-                stream,
-                _choose,
-                partial(self._handle, client, refusal),
-                refusal=_REFUSAL,
-                message_bytes_max=self._host.config.frame_bytes_max,
-                unread=self._unread,
-            )
+            with nullcontext() if refusal is None else self._refused.place(stream):
+                await self._messages.serve(
+                    stream,
+                    _choose,
+                    partial(self._handle, client, refusal),
+                    refusal=_REFUSAL,
+                    message_bytes_max=self._host.config.frame_bytes_max,
+                    unread=self._unread,
+                )
         except* Exception as errors:  # noqa: BLE001 - one client's bug must not end the others.
             self._note_bug(stream, errors)
         finally:
             stream.close()
             if refusal is None:
                 self._clients.give_back(client)
-            self._room.release_on_behalf_of(token)
             self._sessions_count -= 1
             self._idle.set()
 

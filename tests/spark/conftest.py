@@ -20,6 +20,8 @@ SHARING = (
     "test_appending.py",
     "test_auditing.py",
     "test_batch_read.py",
+    "test_exporting.py",
+    "test_replaying.py",
     "test_spark_page.py",
     "test_stream_read.py",
 )

@@ -2,19 +2,33 @@
 
 import importlib.util
 import os
+import random
 import shutil
 
 import attrs
 import click
 
 from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Noun, examples, named_zookeeper, this_invocation
+from geolog.cli.invocation import Noun, examples, named_zookeeper, tell, this_invocation
 from geolog.cli.terminal.output import show
-from geolog.settings.quantities import parse_seconds
+from geolog.settings.quantities import parse_bytes, parse_seconds
 from topology.errors import UnavailableError
 
 _SUM_COLUMNS = ("partitions", "entries", "copies", "mirrored", "bytes_read", "rate")
 _FINDING_COLUMNS = ("stream", "partition", "kind", "detail")
+_EXPORT_COLUMNS = ("stream", "batches", "records", "files", "bytes_written", "elapsed_s")
+_REPLAY_COLUMNS = ("stream", "writer", "records", "elapsed_s")
+_JSON_NAMES = tuple(
+    f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", ".gz")
+)
+
+_MASTER = click.option(
+    "--master",
+    default="local[*]",
+    show_default=True,
+    metavar="URL",
+    help="Spark cluster to run on.",
+)
 
 
 @click.group(cls=Noun, name="pipeline")
@@ -31,13 +45,7 @@ def command() -> None:
     ),
 )
 @click.argument("streams", metavar="[STREAM]...", nargs=-1)
-@click.option(
-    "--master",
-    default="local[*]",
-    show_default=True,
-    metavar="URL",
-    help="Spark cluster to run on.",
-)
+@_MASTER
 @click.option(
     "--mirror-wait",
     "mirror_wait_s",
@@ -53,12 +61,7 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
     Audits all streams by default. Reads from the disks of nodes, as `geolog verify` does, with
     a Spark task for each partition. Exits with 10 if it finds a difference.
     """
-    if importlib.util.find_spec("pyspark") is None:
-        raise click.UsageError(
-            "pipeline audit needs PySpark, which is not installed: pip install 'geolog[spark]'"
-        )
-    if shutil.which("bash") is None:
-        raise UnavailableError("Spark is started by a script, which needs bash on PATH")
+    _check_spark("audit")
     from geolog.spark.audit import AuditSite
     from geolog.spark.audit import audit as run_audit
     from geolog.spark.job_session import open_job_session
@@ -82,3 +85,171 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
         show(report, config.output)
     if report.findings_count:
         raise CheckFailedError(f"the audit found {report.findings_count} differences")
+
+
+@command.command(
+    "export",
+    epilog=examples(
+        "geolog pipeline export shop/orders /data/orders",
+        "geolog pipeline export shop/orders s3a://lake/orders --cursor lake",
+    ),
+)
+@click.argument("stream", metavar="STREAM")
+@click.argument("directory", metavar="DIRECTORY")
+@_MASTER
+@click.option(
+    "--batch-bytes",
+    type=parse_bytes,
+    default="1GiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Bytes of the stream in a batch, about.",
+)
+@click.option(
+    "--cursor",
+    metavar="NAME",
+    help="Show how far the export is by this cursor, which nothing else reads with.",
+)
+@click.option(
+    "--accept-gaps",
+    is_flag=True,
+    help="Go on behind records that were trimmed, or left behind by a failover, before they"
+    " were exported.",
+)
+def export(
+    *,
+    stream: str,
+    directory: str,
+    master: str,
+    batch_bytes: int,
+    cursor: str | None,
+    accept_gaps: bool,
+) -> None:
+    """Export a stream to Parquet, by day and hour of the append.
+
+    DIRECTORY is a path, or a URL of a file system that Spark knows. Run it again to export what
+    was appended since. It ends when it has what the stream had at its start. A run that was
+    killed is continued by the next one: each record is in the files once.
+    """
+    _check_spark("export")
+    from geolog.spark.export import ExportSource
+    from geolog.spark.export import export as run_export
+    from geolog.spark.job_session import open_job_session
+
+    invocation = this_invocation()
+    config = invocation.config
+    source = ExportSource(
+        zookeeper=named_zookeeper(invocation),
+        stream=stream,
+        cluster=config.cluster,
+        gateway=None if config.gateway is None else str(config.gateway),
+        region=config.region,
+        batch_bytes=batch_bytes,
+        cursor=cursor,
+        accepts_gaps=accept_gaps,
+    )
+
+    def on_batch(batch: int, records: int, files: int) -> None:
+        tell(f"batch {batch}: {records:,} records in {files} files")
+
+    with open_job_session(os.environ, master=master, name="geolog pipeline export") as spark:
+        report = run_export(spark, source, directory, rng=random.Random(), on_batch=on_batch)
+    if config.output == "table":
+        show([attrs.asdict(report)], config.output, _EXPORT_COLUMNS)
+    else:
+        show(report, config.output)
+
+
+@command.command(
+    "replay",
+    epilog=examples(
+        "geolog pipeline replay /data/orders shop/orders-again",
+        "geolog pipeline replay orders.jsonl shop/orders --writer orders-2026-11-27",
+        "geolog pipeline replay s3a://lake/clicks shop/clicks --key user --order-by at",
+    ),
+)
+@click.argument("source", metavar="SOURCE")
+@click.argument("stream", metavar="STREAM")
+@_MASTER
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["parquet", "jsonl"]),
+    help="Format of the files. [default: jsonl if SOURCE ends with .json, .jsonl or .ndjson,"
+    " else parquet]",
+)
+@click.option(
+    "--writer",
+    metavar="NAME",
+    help="Name of this replay, which is done once. [default: from SOURCE and STREAM]",
+)
+@click.option(
+    "--value", default="value", show_default=True, metavar="COLUMN", help="Column of values."
+)
+@click.option("--key", metavar="COLUMN", help="Column of keys. [default: key, if there is one]")
+@click.option(
+    "--order-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Column that orders the rows; repeatable. [default: partition and sequence of an"
+    " export, else by file name and row]",
+)
+def replay(
+    *,
+    source: str,
+    stream: str,
+    master: str,
+    format_: str | None,
+    writer: str | None,
+    value: str,
+    key: str | None,
+    order_by: tuple[str, ...],
+) -> None:
+    """Append the rows of Parquet or JSON files to a stream, each once.
+
+    SOURCE is a file or a directory, as a path or a URL of a file system that Spark knows: an
+    export, other Parquet files, or lines of JSON as `geolog read -o jsonl` writes them. STREAM
+    must exist. Rows are appended in order, so rows with the same key stay in order. A run that
+    was killed is finished by the next one with the same name.
+    """
+    is_lines = source.endswith(_JSON_NAMES)
+    chosen = format_ or ("jsonl" if is_lines else "parquet")
+    if chosen == "jsonl" and (value != "value" or key is not None or order_by):
+        raise click.UsageError(
+            "--value, --key and --order-by name columns of Parquet files; lines of JSON have"
+            " `value` and `key`, and are appended in the order of the files"
+        )
+    _check_spark("replay")
+    from geolog.spark.job_session import open_job_session
+    from geolog.spark.replay import ReplaySource, ReplayTarget
+    from geolog.spark.replay import replay as run_replay
+
+    invocation = this_invocation()
+    config = invocation.config
+    target = ReplayTarget(
+        zookeeper=named_zookeeper(invocation),
+        stream=stream,
+        cluster=config.cluster,
+        gateway=None if config.gateway is None else str(config.gateway),
+        region=config.region,
+        writer=writer,
+    )
+    files = ReplaySource(files=source, format=chosen, value=value, key=key, order_by=order_by)
+    with open_job_session(os.environ, master=master, name="geolog pipeline replay") as spark:
+        report = run_replay(spark, files, target)
+    if report.is_resumed:
+        tell("finished the copy that an earlier run had begun")
+    if config.output == "table":
+        show([attrs.asdict(report)], config.output, _REPLAY_COLUMNS)
+    else:
+        show(report, config.output)
+
+
+def _check_spark(job: str) -> None:
+    """UsageError or UnavailableError if a job cannot be run on this machine."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise click.UsageError(
+            f"pipeline {job} needs PySpark, which is not installed: pip install 'geolog[spark]'"
+        )
+    if shutil.which("bash") is None:
+        raise UnavailableError("Spark is started by a script, which needs bash on PATH")

@@ -11,12 +11,10 @@ from starlette.types import ASGIApp
 from geolog.transport.seam import Address, ByteStream, Listener
 from regions.proxy.client_connections import ClientConnections, client_of
 from regions.proxy.http.connection import HttpConnection
-from regions.proxy.http.turned_away import turn_away
+from regions.proxy.http.turned_away import LastAnswer, turn_away
+from regions.proxy.refused_connections import RefusedConnections
 
 _log = logging.getLogger(__name__)
-
-TURNED_AWAY_MAX = 64
-"""Connections over the limit that are being told so; more wait to be accepted."""
 
 
 class HttpServer:
@@ -34,8 +32,9 @@ class HttpServer:
         self._listener = listener
         # starlette and hypercorn describe the same protocol in types of their own.
         self._application = ASGIWrapper(cast("ASGIFramework", application))
+        self._probed = ASGIWrapper(cast("ASGIFramework", LastAnswer(application)))
         self._nursery = nursery
-        self._room = trio.CapacityLimiter(connections_max + TURNED_AWAY_MAX)
+        self._refused = RefusedConnections()
         self._clients = ClientConnections(connections_max, client_share)
         self._connections_count = 0
         self._failures_count = 0
@@ -61,12 +60,10 @@ class HttpServer:
     async def run(self) -> None:
         """Take connections; never returns. Those over a limit are told to come back later."""
         while True:
-            token = object()
-            await self._room.acquire_on_behalf_of(token)
             stream = await self._listener.accept()
-            self._nursery.start_soon(self._serve, stream, token)
+            self._nursery.start_soon(self._serve, stream)
 
-    async def _serve(self, stream: ByteStream, token: object) -> None:
+    async def _serve(self, stream: ByteStream) -> None:
         self._connections_count += 1
         client = client_of(stream.peer)
         refusal = self._clients.take(client)
@@ -74,7 +71,8 @@ class HttpServer:
             if refusal is None:
                 await HttpConnection(stream, client, self._application).run()
             else:
-                await turn_away(stream, refusal)
+                with self._refused.place(stream):
+                    await turn_away(stream, client, refusal, self._probed)
         except* Exception as errors:  # noqa: BLE001 - one connection must not end the others.
             self._failures_count += 1
             _log.error("%s: the connection met a bug", stream.peer, exc_info=errors)
@@ -82,4 +80,3 @@ class HttpServer:
             if refusal is None:
                 self._clients.give_back(client)
             self._connections_count -= 1
-            self._room.release_on_behalf_of(token)

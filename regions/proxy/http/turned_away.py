@@ -1,39 +1,110 @@
-"""The answer to an HTTP connection over the limit: 429, whatever its request is.
+"""The answer to an HTTP connection over the limit: 429, unless a supervisor or prober asks.
 
-The request is read, and its body dropped, for a short time: a connection that is closed with
-bytes unread is reset, and its client may never see the answer.
+A proxy that has all the connections it takes is alive and busy. A supervisor would restart it
+at any other answer than 200, and a load balancer send clients elsewhere, so `PROBED` paths are
+answered as ever. The connection ends behind the answer.
+
+Any other request is read, and its body dropped, for a short time: a connection that is closed
+with bytes unread is reset, and its client may never see the answer.
 """
 
-import trio
+from collections.abc import Sequence
+
+from hypercorn.app_wrappers import ASGIWrapper
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from geolog.transport.seam import ByteStream, ConnectionFailedError
 from regions.proxy.http.answers import error_answer
+from regions.proxy.http.connection import HttpConnection
 from regions.proxy.session_host import failure_of
 from topology.errors import OverCapacityError
 
-_TIME_S = 2.0
+PROBED = ("/livez", "/readyz", "/metrics")
+"""Answered over every limit: small, and made without waiting for others."""
+
 _HEAD_BYTES_MAX = 16 << 10
 _HEAD_END = b"\r\n\r\n"
 
 
-async def turn_away(stream: ByteStream, why: OverCapacityError) -> None:
-    """Answer the first request of a connection, and close it."""
+async def turn_away(
+    stream: ByteStream, client: str, why: OverCapacityError, probed: ASGIWrapper
+) -> None:
+    """Answer the first request of a connection, and close it. The caller bounds the time.
+
+    probed: answers the requests for `PROBED` paths, each as the last of its connection.
+    """
     try:
-        with trio.move_on_after(_TIME_S):
-            head = b""
-            buffer = bytearray(_HEAD_BYTES_MAX)
-            while _HEAD_END not in head and len(head) < _HEAD_BYTES_MAX:
-                count = await stream.receive_into(buffer)
-                if not count:
-                    return
-                head += buffer[:count]
-            await stream.send([_answer_to(why)])
-            while await stream.receive_into(buffer):
-                pass
+        buffer = bytearray(_HEAD_BYTES_MAX)
+        head = b""
+        while _HEAD_END not in head and len(head) < _HEAD_BYTES_MAX:
+            count = await stream.receive_into(buffer)
+            if not count:
+                return
+            head += buffer[:count]
+        if _is_probe(head):
+            await HttpConnection(_HeardStream(head, stream), client, probed).run()
+            return
+        await stream.send([_answer_to(why)])
+        while await stream.receive_into(buffer):
+            pass
     except ConnectionFailedError:
         pass  # It left by itself.
     finally:
         stream.close()
+
+
+class LastAnswer:
+    """An application in front of another: the connection ends behind each answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and say in its answer that no other will be heard."""
+
+        async def send_last(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["connection"] = "close"
+            await send(message)
+
+        await self._app(scope, receive, send_last)
+
+
+class _HeardStream:
+    """A connection of which the first bytes were read already."""
+
+    def __init__(self, heard: bytes, stream: ByteStream) -> None:
+        self._heard = heard
+        self._stream = stream
+
+    @property
+    def peer(self) -> str:
+        return self._stream.peer
+
+    async def send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+        await self._stream.send(buffers)
+
+    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        return self._stream.send_nowait(buffers)
+
+    async def receive_into(self, buffer: bytearray | memoryview) -> int:
+        if not self._heard:
+            return await self._stream.receive_into(buffer)
+        count = min(len(buffer), len(self._heard))
+        buffer[:count] = self._heard[:count]
+        self._heard = self._heard[count:]
+        return count
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _is_probe(head: bytes) -> bool:
+    """Whether it asks for a probed path, without a body or a second request behind it."""
+    method, _, rest = head.partition(b" ")
+    target = rest.partition(b" ")[0].partition(b"?")[0]
+    return method == b"GET" and target.decode("latin-1") in PROBED and head.endswith(_HEAD_END)
 
 
 def _answer_to(why: OverCapacityError) -> bytes:

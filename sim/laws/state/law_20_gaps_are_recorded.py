@@ -20,6 +20,8 @@ class GapsAreRecorded:
     _ends: dict[MirrorKey, int] = attrs.field(factory=dict)
     _begun: set[tuple[MirrorKey, int]] = attrs.field(factory=set)
     """Rows whose beginning was checked, by number: a later gap is not theirs."""
+    _completed: set[tuple[MirrorKey, int]] = attrs.field(factory=set)
+    """Rows whose end is known, by number. Others may have been completed and trimmed unseen."""
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Check new gaps, and new rows that do not follow the one before."""
@@ -47,10 +49,10 @@ class GapsAreRecorded:
             row, end = rows[number], self._ends.get(mirror, 0)
             is_behind_gap = trim.gap is not None and trim.gap.end == row.first_sequence
             is_new = (mirror, number) not in self._begun
-            # The row before it may have come and gone, trimmed, between two looks.
-            is_next = number == 1 or (mirror, number - 1) in self._begun
+            is_next = number == 1 or (mirror, number - 1) in self._completed
             self._begun.add((mirror, number))
             if is_new and is_next and row.first_sequence > end and not is_behind_gap:
                 yield f"ended at {end}, and goes on at {row.first_sequence} without a gap"
             if row.last_sequence is not None:
                 self._ends[mirror] = max(end, row.last_sequence + 1)
+                self._completed.add((mirror, number))

@@ -170,6 +170,24 @@ def test_what_is_being_copied_is_no_garbage_and_all_else_is() -> None:
     assert garbage_of(COPYING.copied(), listed) == [1, 2, 7]
 
 
+@pytest.mark.parametrize(("known", "given"), [("", ""), ("/here", ""), ("", "/here")])
+def test_a_batch_with_other_rows_is_no_repeat_unless_its_query_is_known(
+    known: str, given: str
+) -> None:
+    written = attrs.evolve(COPYING.copied(), checkpoint=known)
+    as_many = StagedBatch(3, (a_part(5, 1), a_part(6, 3)), "two", checkpoint=given)
+    fewer = attrs.evolve(as_many, parts=(a_part(5, 3),))
+
+    assert on_commit(written, as_many) == Finished(is_own_list=False)
+    step = on_commit(written, fewer)
+    assert isinstance(step, RefuseBatch)
+    assert "written with 4 records, and this one has 3: another query" in step.why
+    certain = attrs.evolve(fewer, checkpoint="/here")
+    assert on_commit(attrs.evolve(written, checkpoint="/here"), certain) == Finished(
+        is_own_list=False
+    )
+
+
 @pytest.mark.parametrize(
     ("given_batch", "why"),
     [

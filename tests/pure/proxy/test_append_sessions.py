@@ -1,12 +1,16 @@
 """A session with a proxy appends to a stream: answers, refusals, redirects, exactly once."""
 
+from contextlib import AsyncExitStack, suppress
+
 import pytest
 import trio
 from trio.testing import MockClock
 
 from geolog.transport.message_socket import SocketClosedError
+from geolog.transport.seam import ConnectionFailedError
 from geolog.wire.session.frames import JSON_FRAMES
 from regions.proxy.proxy import WriteProxy
+from regions.proxy.refused_connections import COUNT_MAX, TIME_S
 from sim.in_process import InProcessCluster
 from tests.pure.proxy.proxies import OpenSession, open_proxy
 from tests.pure.whole.clusters import STREAM, open_world, values_of
@@ -487,6 +491,36 @@ async def test_a_client_has_only_its_share_of_the_connections(
     assert [one["type"] for one in told] == ["hello", "hello", "error", "hello"]
     assert (told[2]["code"], closed) == (429, [])
     assert "greedy has 2 connections" in str(told[2]["error"])
+
+
+async def test_silent_connections_over_the_limit_keep_no_client_waiting(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", connections_max=4, client_share=0.5
+        ) as proxy,
+        AsyncExitStack() as stack,
+    ):
+        silent = world.cluster.network.transport("silent")
+        streams = [await silent.connect(proxy.address) for _ in range(3 * COUNT_MAX)]
+        started_s = trio.current_time()
+        client = await stack.enter_async_context(
+            open_session(world.cluster, proxy, APPEND, host="modest")
+        )
+        told = await client.receive()
+        waited_s = trio.current_time() - started_s
+        with suppress(ConnectionFailedError):
+            while await streams[-1].receive_into(bytearray(1 << 16)):
+                pass
+        last_s = trio.current_time() - started_s
+        for stream in streams:
+            stream.close()
+
+    assert told["type"] == "hello"
+    assert waited_s < 0.5
+    assert last_s == pytest.approx(TIME_S, abs=0.5)
 
 
 async def test_a_full_proxy_says_when_to_come_back(

@@ -1,5 +1,7 @@
 """The HTTP port of a proxy: health, metrics, refusals, and what bounds a client."""
 
+from contextlib import AsyncExitStack
+
 import h11
 import pytest
 import trio
@@ -9,6 +11,7 @@ from trio.testing import MockClock
 from geolog.metadata.proxies import list_live_proxies
 from regions.proxy.http.connection import IDLE_S
 from regions.proxy.http.health import Health
+from regions.proxy.refused_connections import COUNT_MAX, TIME_S
 from tests.pure.proxy.http_client import open_http
 from tests.pure.proxy.proxies import open_proxy, open_session
 from tests.pure.whole.clusters import STREAM, open_world
@@ -230,11 +233,70 @@ async def test_one_client_cannot_keep_all_others_out(autojump_clock: MockClock) 
         open_http(world.cluster, proxy, host="modest") as other,
     ):
         statuses = [
-            (await client.ask("GET", "/livez")).status
+            (await client.ask("GET", "/openapi.json")).status
             for client in (first, second, third, other)
         ]
 
     assert statuses == [200, 200, 429, 200]
+
+
+async def test_a_proxy_without_room_for_connections_still_tells_of_its_health(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", http_connections_max=1) as proxy,
+        open_http(world.cluster, proxy) as first,
+    ):
+        await first.ask("GET", "/livez")
+        answers = {}
+        for path in ("/livez", "/readyz", "/metrics", "/v1/owner/shop/orders"):
+            async with open_http(world.cluster, proxy) as prober:
+                answers[path] = await prober.ask("GET", path)
+                ended = await prober.next_event()
+                assert isinstance(ended, h11.ConnectionClosed)
+        async with open_http(world.cluster, proxy) as keeping:
+            await keeping.stream.send([b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n" * 2])
+            await keeping.receive_rest()
+
+    statuses = {path: answer.status for path, answer in answers.items()}
+    assert statuses == {
+        "/livez": 200,
+        "/readyz": 200,
+        "/metrics": 200,
+        "/v1/owner/shop/orders": 429,
+    }
+    assert answers["/livez"].headers["connection"] == "close"
+    assert samples_of(answers["/metrics"].body)["geolog_proxy_http_connections"] == 2
+
+
+async def test_silent_connections_over_the_limit_keep_no_prober_waiting(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", http_connections_max=1) as proxy,
+        open_http(world.cluster, proxy) as first,
+        AsyncExitStack() as stack,
+    ):
+        await first.ask("GET", "/livez")
+        silent = [
+            await stack.enter_async_context(open_http(world.cluster, proxy, host="silent"))
+            for _ in range(3 * COUNT_MAX)
+        ]
+        started_s = trio.current_time()
+        async with open_http(world.cluster, proxy) as prober:
+            answer = await prober.ask("GET", "/livez")
+        waited_s = trio.current_time() - started_s
+        await silent[0].receive_rest()  # It was closed when others came.
+        closed_s = trio.current_time() - started_s
+        await silent[-1].receive_rest()
+        last_s = trio.current_time() - started_s
+
+    assert answer.status == 200
+    assert waited_s < 0.1
+    assert closed_s < 0.1
+    assert last_s == pytest.approx(TIME_S, abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,179 @@
+"""The job `replay`: a set of files into a stream, each row once, in order for each key.
+
+The rows are sorted, and written by the sink: tasks stage them, and the driver copies what they
+staged, in the order of tasks, under a named writer (PROTOCOL S34 to S36).
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from hashlib import sha256
+
+import attrs
+import trio
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from geolog.catalog.sinks import SinkCatalog
+from geolog.client.connect import connect
+from geolog.client.log import Log
+from geolog.client.staging.sink_commit import SinkCommit
+from geolog.protocol.sink_copy import NO_BATCH, SinkRecord, StagedBatch
+from geolog.spark.data_source import GeologDataSource
+from geolog.spark.job_errors import error_of
+from geolog.spark.job_files import JobFiles
+from geolog.spark.replay_rows import json_rows, parquet_rows
+from geolog.spark.surroundings import own_region
+from topology.errors import ConflictError, InvalidArgumentError, NoSuchStreamError, SealedError
+from topology.nearest import suggestion
+
+FORMATS = ("parquet", "jsonl")
+
+_WRITER_LENGTH_MAX = 200
+_DIGEST_LENGTH = 32
+
+
+@attrs.frozen(kw_only=True)
+class ReplayTarget:
+    """The stream to append to."""
+
+    zookeeper: str
+    stream: str
+    cluster: str = "default"
+    gateway: str | None = None
+    region: str | None = None
+    """The region of driver and tasks; None: the one where each runs."""
+    writer: str | None = None
+    """The name of this replay, which is done once; None: made from source and stream."""
+
+    def connected(self) -> AbstractAsyncContextManager[Log]:
+        """Connect as the driver does."""
+        return connect(
+            zookeeper=self.zookeeper,
+            cluster=self.cluster,
+            region=self.region or own_region(os.environ),
+            gateway=self.gateway,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class ReplaySource:
+    """The files, and which of their columns are used."""
+
+    files: str
+    """A path, or a URL of a file system that Spark knows: a file, or a directory of them."""
+    format: str = "parquet"
+    value: str = "value"
+    key: str | None = None
+    order_by: Sequence[str] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ReplayReport:
+    """What one run has done."""
+
+    stream: str
+    writer: str
+    records: int
+    is_resumed: bool
+    """Whether it only finished the copy that an earlier run had begun."""
+    elapsed_s: float
+
+
+def replay(spark: SparkSession, source: ReplaySource, target: ReplayTarget) -> ReplayReport:
+    """Append all rows of the files to the stream, each once.
+
+    ConflictError if the replay of this name is done; InvalidArgumentError for columns of other
+    types; NoSuchStreamError, SealedError, NotEnoughNodesError if there is no room to stage the
+    rows; UnavailableError. After an error it can be run again.
+    """
+    started_s = time.monotonic()  # noqa: TID251 - a program without trio.
+    files = JobFiles(spark, source.files)
+    writer = target.writer or _name_of(files.url(), target.stream)
+    is_resumed = trio.run(_finish_begun, target, writer)
+    if not is_resumed:
+        if not files.is_there(""):
+            raise InvalidArgumentError(
+                f"{files.url()} does not exist: give the files to replay"
+            )
+        _write(spark, source, target, writer)
+    record = trio.run(_record_of, target, writer)
+    return ReplayReport(
+        stream=target.stream,
+        writer=writer,
+        records=record.records_count,
+        is_resumed=is_resumed,
+        elapsed_s=round(time.monotonic() - started_s, 3),  # noqa: TID251 - as above.
+    )
+
+
+def _write(
+    spark: SparkSession, source: ReplaySource, target: ReplayTarget, writer: str
+) -> None:
+    spark.dataSource.register(GeologDataSource)
+    options = {
+        "zookeeper": target.zookeeper,
+        "cluster": target.cluster,
+        "gateway": target.gateway,
+        "region": target.region,
+        "writer": writer,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        if source.format == "jsonl":
+            rows = json_rows(spark, source.files)
+        else:
+            rows = parquet_rows(
+                spark,
+                source.files,
+                value=source.value,
+                key=source.key,
+                order_by=source.order_by,
+            )
+        rows.write.format("geolog").mode("append").options(**given).save(target.stream)
+    except PySparkException as error:
+        raise error_of(error, doing="the replay") from error
+
+
+async def _finish_begun(target: ReplayTarget, writer: str) -> bool:
+    """Finish the copy that an earlier run has left. ConflictError if it was finished before."""
+    async with target.connected() as log:
+        known = await log.list_streams()
+        if target.stream not in known:
+            raise NoSuchStreamError(
+                f"there is no stream {target.stream!r}{suggestion(target.stream, known)}"
+            )
+        if (await log.describe_stream(target.stream)).is_sealed:
+            raise SealedError(f"{target.stream} is sealed: it takes no more records")
+        record = await _found(log, writer)
+        if record.batch == NO_BATCH:
+            return False
+        if record.is_copied:
+            raise ConflictError(
+                f"the replay {writer!r} is done: it has appended its {record.records_count:,}"
+                " records. To append them again, give it another name (--writer)"
+            )
+        copier = f"{log.access.rng.getrandbits(128):032x}"
+        await SinkCommit(log, writer).commit(StagedBatch(record.batch, record.parts, copier))
+        return True
+
+
+async def _record_of(target: ReplayTarget, writer: str) -> SinkRecord:
+    async with target.connected() as log:
+        return await _found(log, writer)
+
+
+async def _found(log: Log, writer: str) -> SinkRecord:
+    access = log.access
+    sinks = SinkCatalog(access.metadata, access.paths, access.ledgers)
+    return (await sinks.ensure(writer)).record
+
+
+def _name_of(files: str, stream: str) -> str:
+    """The same name for the same files and stream, so that a command run twice is refused."""
+    name = f"replay of {files} into {stream}"
+    if len(name) <= _WRITER_LENGTH_MAX:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: _WRITER_LENGTH_MAX - _DIGEST_LENGTH - 1]}-{digest}"
