@@ -191,7 +191,7 @@ def test_every_link_into_a_page_leads_to_a_heading_of_it(page: Path) -> None:
     assert dead == []
 
 
-SOURCE = re.compile(r"`(?P<path>[a-z_]+(?:/[a-z_]+)*/[a-z_]*(?:\.py|/))`")
+SOURCE = re.compile(r"`(?P<path>[a-z][a-z_]*(?:/[a-z_]+)*/[a-z_]*(?:\.py|/))`")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,12 +1,12 @@
 """docs/PROXY.md names every metric of a proxy, and no other; and its curl lines work."""
 
 import re
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import attrs
-import trio
 from trio.testing import MockClock
 
 from tests.pure.proxy.http_client import HttpClient, open_http
@@ -21,12 +21,13 @@ class CurlLine:
     """A call of curl on the page, and the output that it shows, `…` for any text."""
 
     call: str
+    arguments: Sequence[str]
     shown: Sequence[str]
 
     async def run(self, client: HttpClient) -> list[str]:
         """Send what curl would send; the lines of the answer."""
-        options = await self._options()
-        url = urlsplit(options.pop())
+        *options, target = self.arguments
+        url = urlsplit(target)
         body = options[1].encode() if options else b""
         assert not options or options[0] in ("-d", "--data-binary"), f"{self.call}: unknown"
         target = f"{url.path}?{url.query}" if url.query else url.path
@@ -34,16 +35,17 @@ class CurlLine:
         assert answer.status == 200, f"{self.call}: {answer}"
         return answer.body.decode().splitlines()
 
-    async def _options(self) -> list[str]:
-        """The arguments of the call, as bash reads them."""
-        script = f"curl() {{ printf '%s\\0' \"$@\"; }}; {self.call}"
-        done = await trio.run_process(["bash", "-c", script], capture_stdout=True)
-        return [one.decode() for one in done.stdout.split(b"\0")[:-1]]
-
     def agrees_with(self, printed: Sequence[str]) -> bool:
         """Whether this is the output that the page shows, if it shows any."""
         patterns = [".*".join(map(re.escape, line.split("…"))) for line in self.shown]
         return not patterns or re.fullmatch("\n".join(patterns), "\n".join(printed)) is not None
+
+
+def arguments_of(call: str) -> list[str]:
+    """The arguments of the call, as bash reads them."""
+    script = f"curl() {{ printf '%s\\0' \"$@\"; }}; {call}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=True, text=True)
+    return done.stdout.split("\0")[:-1]
 
 
 def curl_lines() -> list[CurlLine]:
@@ -53,7 +55,7 @@ def curl_lines() -> list[CurlLine]:
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             call, *shown = part.splitlines()
             if call.startswith("curl "):
-                found.append(CurlLine(call, shown))
+                found.append(CurlLine(call, arguments_of(call), shown))
     return found
 
 
