@@ -62,22 +62,30 @@ class PlaceSearch:
         match start:
             case Latest():
                 assert end is not None
-                return Begin(end.segment, end.entry, end.sequence, row=end.row)
+                begin = Begin(end.segment, end.entry, end.sequence, row=end.row)
+                return await self._in_epoch_of(end, begin)
             case LastRecords(count):
                 assert end is not None
-                return await self.at_sequence(
-                    max(await self._scan.trim(), end.sequence - count)
-                )
+                first = max(await self._scan.trim(), end.sequence - count)
+                return await self._in_epoch_of(end, await self.at_sequence(first))
             case AtTime(time_us):
                 return await self._not_before_trim(await self._at_time(time_us))
             case AtTransaction(transaction_id):
                 return await self._not_before_trim(await self._at_transaction(transaction_id))
             case Earliest():
                 return await self.at_trim(await self._scan.trim())
-            case AtSequence(sequence):
-                return await self._from_sequence(sequence, await self._scan.trim())
+            case AtSequence(sequence, home_epoch):
+                begin = await self._from_sequence(sequence, await self._scan.trim())
+                if begin.trimmed_from is None:
+                    begin = attrs.evolve(begin, home_epoch=home_epoch)
+                return begin
             case AtDlsn(dlsn):
                 return await self._at_dlsn(dlsn)
+
+    async def _in_epoch_of(self, end: PartitionEnd, begin: Begin) -> Begin:
+        """The place, as a position of the home epoch in which the log had this end."""
+        last = await self._scan.segment(end.row_number)
+        return begin if last is None else attrs.evolve(begin, home_epoch=last.home_epoch)
 
     async def _from_sequence(self, sequence: int, trim: int) -> Begin:
         if sequence >= trim:
@@ -142,10 +150,13 @@ class PlaceSearch:
             case AtTransaction(transaction_id):
                 return Until(limit, transaction_id=transaction_id)
 
-    async def in_lineage(self, bound: Bound | None) -> tuple[Bound | None, TrimmedRun | None]:
+    async def in_lineage(
+        self, bound: Bound | None, end: PartitionEnd | None = None
+    ) -> tuple[Bound | None, TrimmedRun | None]:
         """The bound as one of the log as it goes on; and if it was in a dead branch, the gap.
 
         A position of an earlier home means the same up to where that home's epoch ends.
+        end: of the log; a position beyond it may be of a home that was replaced just now.
         InvalidArgumentError for a home epoch that the stream does not have.
         """
         last = self._scan.home_epoch
@@ -163,7 +174,8 @@ class PlaceSearch:
                         else f"{self._scan.name} has no home epoch {home_epoch}: its only one"
                         f" is {last}"
                     )
-                if home_epoch == last:
+                is_within = end is None or sequence <= end.sequence
+                if home_epoch == last and is_within:
                     return bound, None
                 if forks is None:
                     forks = await self._scan.forks()
@@ -171,14 +183,14 @@ class PlaceSearch:
                 if fork is None or sequence <= fork.sequence:
                     return bound, None
                 run = TrimmedRun(fork.sequence, sequence, epoch=fork.home_epoch)
-                return AtSequence(fork.sequence), run
+                return AtSequence(fork.sequence, fork.home_epoch), run
             case AtDlsn(dlsn) if last > FIRST_HOME_EPOCH:
                 forks = await self._scan.forks()
                 fork = fork_before_place(forks, dlsn.segment, SegmentEntry(dlsn.entry))
                 if fork is None:
                     return bound, None
                 run = TrimmedRun(fork.sequence, fork.sequence, epoch=fork.home_epoch)
-                return AtSequence(fork.sequence), run
+                return AtSequence(fork.sequence, fork.home_epoch), run
         return bound, None
 
     async def at_sequence(self, sequence: int) -> Begin:

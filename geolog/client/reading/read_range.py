@@ -25,6 +25,8 @@ class Begin:
     """The sequence requested by the caller, if the partition now begins after it."""
     row: int | None = None
     """Number of the segment's row in a mirror's list; None at home."""
+    home_epoch: int | None = None
+    """The position named by the caller is one of this home epoch, if known."""
 
     @property
     def row_number(self) -> int:

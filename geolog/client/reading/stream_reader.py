@@ -185,11 +185,11 @@ async def found_range(
         return None if is_following else await scan.end()
 
     search = PlaceSearch(scan)
-    start_now, diverged = await search.in_lineage(start)
-    stop, diverged_last = await search.in_lineage(stop)
+    end, _ = await both(find_end, scan.refresh)
+    start_now, diverged = await search.in_lineage(start, end)
+    stop, diverged_last = await search.in_lineage(stop, end)
     assert start_now is not None
     start = start_now
-    end, _ = await both(find_end, scan.refresh)
     if end is not None:
         check_within(scan.name, start, end)
         check_within(scan.name, stop, end)

@@ -100,6 +100,7 @@ class PartitionWalk:
         self._entry = begin.entry
         self._sequence: int | None = None
         self._least_sequence = begin.sequence  # The range begins here.
+        self._least_epoch = begin.home_epoch  # And is a position of this home epoch, if known.
         self._gone: deque[TrimmedRun] = deque()  # To be returned before all else.
         self._ledger: LedgerRecord | None = None
         self._watch: LedgerWatch | None = None  # Only for a ledger that may change.
@@ -145,6 +146,9 @@ class PartitionWalk:
         numbering = segment.numbering
         if numbering.is_in_earlier(self._entry) or await self._begins_elsewhere(segment):
             return await self._go_to_begin_of(segment)
+        diverged = await self._leave_dead_branch(segment)
+        if diverged is not None:
+            return diverged
         ledger = await self._ledger_of(segment)
         entry = numbering.in_ledger(self._entry)
         if entry > self._readable:
@@ -430,21 +434,37 @@ class PartitionWalk:
         return await self._go_to_begin_of(segment)
 
     async def _leave_dead_branch(self, segment: SegmentRecord) -> TrimmedRun | None:
-        """If a later home begins before what was read last, go on there; what was left behind.
+        """If a later home begins before the place in the log, go on there; say what was left.
 
-        segment: of the later home, if so.
+        segment: the next one, which is of the later home if so.
         """
-        epoch, due = self._home_epoch, self._sequence
+        epoch, due = self._place_in_lineage()
         if epoch is None or due is None or segment.home_epoch <= epoch:
             return None
-        fork = branch_point(await self._scan.forks(), epoch)
+        # Homes after the segment's have not begun here: this may be a branch that was kept.
+        begun = [
+            one for one in await self._scan.forks() if one.home_epoch <= segment.home_epoch
+        ]
+        fork = branch_point(begun, epoch)
         if fork is None or due <= fork.sequence:
             return None
+        self._close_stream()
         begin = await PlaceSearch(self._scan).at_sequence(fork.sequence)
         self._segment, self._entry = begin.row_number, begin.entry
-        self._sequence, self._least_sequence = None, fork.sequence
-        self._home_epoch, self._ledger = None, None
+        self._sequence, self._home_epoch, self._ledger = None, None, None
+        self._least_sequence, self._least_epoch = fork.sequence, fork.home_epoch
         return TrimmedRun(fork.sequence, due, epoch=fork.home_epoch)
+
+    def _place_in_lineage(self) -> tuple[int | None, int | None]:
+        """The home epoch and sequence up to which the application has the log.
+
+        The range may begin beyond the entries that a mirror has, at a position that another
+        region gave: until they reach it, the place is that position.
+        """
+        is_ahead = self._sequence is None or self._sequence < self._least_sequence
+        if self._least_epoch is not None and is_ahead:
+            return self._least_epoch, self._least_sequence
+        return self._home_epoch, self._sequence
 
     async def _go_to_begin_of(self, segment: SegmentRecord) -> TrimmedRun | None:
         """Go to the first entry of the segment's ledger; sequences in between are gone."""
@@ -472,7 +492,7 @@ class PartitionWalk:
             )
         begin = await PlaceSearch(self._scan).at_trim(trim)
         self._segment, self._entry = max(number, begin.row_number), begin.entry
-        self._sequence, self._least_sequence = None, trim
-        self._ledger = None
+        self._sequence, self._ledger = None, None
+        self._least_sequence, self._least_epoch = trim, None
         self._gone.extend(runs_gone(record, due, trim))
         return self._gone.popleft()

@@ -15,6 +15,7 @@ import geolog
 from geolog import AtDlsn, AtSequence, Gap, GapReason, Record
 from geolog.client.log import LogConfig
 from geolog.client.reading.scan import ReaderConfig
+from geolog.client.reading.stream_reader import open_stream_reader
 from geolog.partition.home_failover import FailoverReport
 from geolog.partition.mirror_entry import MirrorEntry
 from geolog.partition.mirror_writer import MirrorWriter
@@ -353,6 +354,60 @@ async def test_a_reader_that_followed_the_dead_branch_hears_where_the_stream_goe
     assert [_told(one) for one in seen] == [(b"%d" % n, n, 1) for n in range(6)]
     assert gap == Gap(STREAM, 0, GapReason.DIVERGED, 4, 6, 2)
     assert [_told(one) for one in after] == [(b"20", 4, 2), (b"21", 5, 2)]
+
+
+@pytest.mark.parametrize("count", [5, 1], ids=["below-its-end", "beyond-its-end"])
+@pytest.mark.parametrize("is_following", [True, False])
+async def test_a_reader_whose_settings_are_old_hears_that_the_new_home_began_below(
+    autojump_clock: MockClock, *, is_following: bool, count: int
+) -> None:
+    """Its metadata server lags: it takes the log of the new home for that of a mirror."""
+    async with open_site() as site:
+        await append(site.east, range(10))
+        await relay(site.west, 5)
+        record = await record_of(site.west)
+        scan = site.west._scan(record, record.log_in(TARGET, 0))  # noqa: SLF001
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(20, 20 + count))
+        async with open_stream_reader(
+            [scan],
+            start=AtSequence(8, 1),
+            stop=None,
+            is_following=is_following,
+            config=ReaderConfig(),
+        ) as reader:
+            items = reader.items()
+            with trio.fail_after(60):
+                found = [_told(await anext(items)) for _ in range(1 + count)]
+
+    new = [(b"%d" % (15 + number), number, 2) for number in range(5, 5 + count)]
+    assert found == [("diverged", 5, 8, 2), *new]
+
+
+async def test_a_reader_at_the_latest_record_of_a_mirror_hears_that_its_log_was_cut(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await append(site.east, range(10))
+        await relay(site.west, 5)
+        await relay(site.mars, 8)
+        async with site.mars.open_reader(STREAM, start=geolog.LATEST, follow=True) as reader:
+            items = reader.items()
+            with trio.move_on_after(5):
+                raise AssertionError(await anext(items))
+            items = reader.items()
+            await site.cluster.kill_region(HOME)
+            await site.cluster.kill_region(MARS)
+            await site.west.failover(STREAM, to=TARGET)
+            await append(site.west, range(20, 25))
+            await site.cluster.restart_region(MARS)
+            await relay(site.mars)
+            with trio.fail_after(60):
+                found = [_told(await anext(items)) for _ in range(6)]
+
+    new = [(b"%d" % (15 + number), number, 2) for number in range(5, 10)]
+    assert found == [("diverged", 5, 8, 2), *new]
 
 
 async def test_a_writer_of_the_lost_home_has_to_open_again_and_hears_what_is_left(
