@@ -24,7 +24,13 @@ from sim.processes.drills.drilled_cluster import DemoCluster, DrilledCluster, Ow
 from sim.processes.drills.failover import FAILOVER_FAULTS, FailoverOptions, failover
 from sim.processes.drills.kill_all import KillAllOptions, kill_all
 from sim.processes.drills.kill_random import KillRandomOptions, kill_random
-from sim.processes.drills.loaded_proxy import SHAPE, open_loaded_proxy
+from sim.processes.drills.loaded_proxy import (
+    SHAPE,
+    LoadedProxy,
+    create_loaded_stream,
+    proxy_of_cluster,
+    proxy_of_demo,
+)
 from sim.processes.drills.power_loss import PowerLossOptions, power_loss
 from sim.processes.drills.power_loss_all import AllNodesOptions, power_loss_all
 from sim.processes.drills.proxy_kill import ProxyFault, ProxyKillOptions, proxy_kill
@@ -69,6 +75,8 @@ DRILLS = {
     "zombie-writer": "Freeze a writer, let another take over, then wake the first.",
 }
 
+_OF_LOADS = ("proxy-overload", "proxy-slow-sockets", "proxy-mutations")
+"""Drills that load one proxy, which nothing breaks."""
 
 _DRILL_OF_OPTION = {
     "times": (
@@ -92,6 +100,7 @@ _DRILL_OF_OPTION = {
     "outage": ("relay-matrix",),
     "on_isolation": ("failover",),
     "on_demo": (
+        *_OF_LOADS,
         "proxy-kill",
         "relay-kill",
         "relay-matrix",
@@ -127,8 +136,6 @@ _TIMES_DEFAULT = {
 }
 _FAILING = Path("proxy-mutations.jsonl")
 """Where messages are written that met a bug, from the working directory."""
-_OF_LOADS = ("proxy-overload", "proxy-slow-sockets", "proxy-mutations")
-"""Drills that load one proxy, which nothing breaks."""
 _ENDS: tuple[ProxyFault, ...] = ("kill", "drain", "pause")
 _FAULTS: dict[str, Sequence[str]] = {
     "relay-matrix": tuple(RELAY_FAULTS),
@@ -285,7 +292,7 @@ def list_() -> None:
     is_flag=True,
     help="Use a running demo in place of a temporary cluster: the one in --data-dir, or the one"
     " started last (proxy-kill, relay-kill, relay-matrix, region-loss, region-loss-regional,"
-    " switch-over, failover).",
+    " switch-over, failover, proxy-overload, proxy-slow-sockets, proxy-mutations).",
 )
 @click.option(
     "--seed",
@@ -401,7 +408,11 @@ def _check_options(context: click.Context, name: str) -> None:
 async def _run(drill: DrillRun) -> Verdict:
     if drill.on_demo:
         kind: ServerKind = "relay" if drill.name in _WITH_RELAYS else "proxy"
-        demo = await DemoCluster.find(drill.data_dir or started_last(), kind)
+        place = drill.data_dir or started_last()
+        demo = await DemoCluster.find(place, kind)
+        if drill.name in _OF_LOADS:
+            await create_loaded_stream(demo)
+            return await _load(drill, await proxy_of_demo(place))
         return await _break_proxies(drill, demo)
     directory = (drill.data_dir or fresh_directory()).absolute()
     try:
@@ -409,7 +420,7 @@ async def _run(drill: DrillRun) -> Verdict:
         if drill.name == "power-loss":
             return await _lose_power(drill, directory)
         if drill.name in _OF_LOADS:
-            return await _load_proxy(drill, directory)
+            return await _load_own_proxy(drill, directory)
         return await _run_on_cluster(drill, directory)
     finally:
         if drill.data_dir is None:
@@ -428,29 +439,32 @@ async def _lose_power(drill: DrillRun, directory: Path) -> Verdict:
     return await power_loss(PowerLossOptions(loops=loops, seed=drill.seed), directory, tell)
 
 
-async def _load_proxy(drill: DrillRun, directory: Path) -> Verdict:
+async def _load_own_proxy(drill: DrillRun, directory: Path) -> Verdict:
     with held_ports(SHAPE.ports_count) as ports:
         plan = draw_plan(SHAPE, cluster="drill", directory=directory, ports=ports)
-        async with open_cluster(plan) as cluster, open_loaded_proxy(cluster) as proxy:
-            match drill.name:
-                case "proxy-overload":
-                    overload = ProxyOverloadOptions(
-                        duration_s=drill.duration_s, seed=drill.seed
-                    )
-                    return await proxy_overload(proxy, overload, tell)
-                case "proxy-slow-sockets":
-                    slow = SlowSocketsOptions(duration_s=drill.duration_s, seed=drill.seed)
-                    return await proxy_slow_sockets(proxy, slow, tell)
-                case "proxy-mutations":
-                    changed = MutationsOptions(
-                        messages_count=drill.messages,
-                        seed=drill.seed,
-                        replay=drill.replay,
-                        failing=_FAILING,
-                    )
-                    return await proxy_mutations(proxy, changed, tell)
-                case other:
-                    raise AssertionError(other)
+        async with open_cluster(plan) as cluster:
+            await create_loaded_stream(OwnCluster(cluster))
+            return await _load(drill, proxy_of_cluster(cluster))
+
+
+async def _load(drill: DrillRun, proxy: LoadedProxy) -> Verdict:
+    match drill.name:
+        case "proxy-overload":
+            overload = ProxyOverloadOptions(duration_s=drill.duration_s, seed=drill.seed)
+            return await proxy_overload(proxy, overload, tell)
+        case "proxy-slow-sockets":
+            slow = SlowSocketsOptions(duration_s=drill.duration_s, seed=drill.seed)
+            return await proxy_slow_sockets(proxy, slow, tell)
+        case "proxy-mutations":
+            changed = MutationsOptions(
+                messages_count=drill.messages,
+                seed=drill.seed,
+                replay=drill.replay,
+                failing=_FAILING,
+            )
+            return await proxy_mutations(proxy, changed, tell)
+        case other:
+            raise AssertionError(other)
 
 
 async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:

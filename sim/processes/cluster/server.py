@@ -127,6 +127,7 @@ class Server:
             "name": self.plan.name,
             "kind": self.plan.kind,
             "address": self.plan.address,
+            "http": self.plan.http,
             "location": self.plan.location,
             "state": self.state.value,
             "pid": self.pid,

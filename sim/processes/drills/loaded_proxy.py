@@ -5,18 +5,19 @@ of both together, at this load of the machine.
 """
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 import trio
 
-from geolog.client.connect import connect
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError
 from geolog.transport.tcp import TcpTransport
+from sim.processes.cluster.control import ask_control
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.cluster.plan import ClusterShape
+from sim.processes.drills.drilled_cluster import DrilledCluster, connect_in
 from topology.errors import UnavailableError
 
 SHAPE = ClusterShape(
@@ -122,17 +123,33 @@ class MemorySamples:
         }
 
 
-@asynccontextmanager
-async def open_loaded_proxy(cluster: LocalCluster) -> AsyncIterator[LoadedProxy]:
-    """The only proxy of a cluster of `SHAPE`, and a stream to append to."""
+def proxy_of_cluster(cluster: LocalCluster) -> LoadedProxy:
+    """The only proxy of a cluster of `SHAPE`."""
     (plan,) = cluster.plan.of_kind("proxy")
-    assert plan.http is not None
-    async with connect(
-        zookeeper=cluster.plan.zookeeper,
-        cluster=cluster.plan.cluster,
-        region=plan.region,
-        via="proxy",
-    ) as log:
+    return _proxy_of(cluster.servers[plan.name].describe())
+
+
+async def proxy_of_demo(directory: Path) -> LoadedProxy:
+    """The first proxy of the demo that runs in this directory. UnavailableError."""
+    servers = await ask_control(directory, "ls", "all")
+    return _proxy_of(next(each for each in servers if each["kind"] == "proxy"))
+
+
+def _proxy_of(row: Mapping[str, object]) -> LoadedProxy:
+    pid = row["pid"]
+    if not isinstance(pid, int):
+        raise UnavailableError(f"{row['name']} is not running")
+    return LoadedProxy(
+        websocket=Address.parse(str(row["address"])),
+        http=Address.parse(str(row["http"])),
+        pid=pid,
+        log=Path(str(row["log"])),
+    )
+
+
+async def create_loaded_stream(cluster: DrilledCluster) -> None:
+    """Create the stream that drills append to, unless an earlier one has."""
+    async with connect_in(cluster, cluster.regions[0], via="direct") as log:
         if STREAM not in await log.list_streams(STREAM.partition("/")[0]):
             await log.create_stream(
                 STREAM,
@@ -142,14 +159,6 @@ async def open_loaded_proxy(cluster: LocalCluster) -> AsyncIterator[LoadedProxy]
                 min_regions=1,
                 segment_bytes=_SEGMENT_BYTES,
             )
-    pid = cluster.servers[plan.name].pid
-    assert pid is not None
-    yield LoadedProxy(
-        websocket=Address.parse(plan.address),
-        http=Address.parse(plan.http),
-        pid=pid,
-        log=plan.log,
-    )
 
 
 async def _all_of(stream: ByteStream) -> bytes:

@@ -24,6 +24,7 @@ from sim.processes.drills.timed_session import (
     PhaseClock,
     TimedSession,
     open_timed_session,
+    wait_idle,
 )
 from sim.processes.drills.verdict import Verdict
 
@@ -44,7 +45,7 @@ _NORMAL_SHARE = 0.5
 _NORMAL_FACTOR_MAX = 2.0
 """Normal again: the median of a second is within this factor of that before the overload."""
 _SHARE_OF_OTHERS = 6
-"""The phases before the overload last a sixth of it each, and at least a second."""
+"""The phases before the overload last a sixth of it each, but a second at least, or as long."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,13 +55,18 @@ class ProxyOverloadOptions:
     duration_s: float = 60.0
     seed: int = 0
 
+    @property
+    def short_s(self) -> float:
+        """How long the phases before the overload last."""
+        return max(min(1.0, self.duration_s), self.duration_s / _SHARE_OF_OTHERS)
+
 
 async def proxy_overload(
     proxy: LoadedProxy, options: ProxyOverloadOptions, tell: Callable[[str], None]
 ) -> Verdict:
     """Run the drill on a proxy that has nothing else to do."""
     phases, memory = PhaseClock(Phase(trio.current_time())), MemorySamples(proxy)
-    frame, short_s = _frame(options.seed), max(1.0, options.duration_s / _SHARE_OF_OTHERS)
+    frame, short_s = _frame(options.seed), options.short_s
     async with AsyncExitStack() as stack:
         few = [
             await stack.enter_async_context(
@@ -68,13 +74,16 @@ async def proxy_overload(
             )
             for _ in range(_PEAK_SESSIONS)
         ]
-        await _offer(few, None, phases, 1.0)  # The proxy takes the partition meanwhile.
+        few[0].send_soon()
+        await wait_idle(few)  # The proxy takes the partition meanwhile.
+        await _offer(few, None, phases, short_s)
+        await wait_idle(few)
         peak = await _offer(few, None, phases, short_s)
         tell(f"peak: {RECORDS_COUNT * peak.answers_per_s:,.0f} records/s")
         normal_rate = _NORMAL_SHARE * peak.answers_per_s
-        await _settle(few, phases)
+        await wait_idle(few)
         before = await _offer(few, normal_rate, phases, short_s)
-        await _settle(few, phases)
+        await wait_idle(few)
         many = [
             await stack.enter_async_context(
                 open_timed_session(proxy.websocket, frame, _OVERLOAD_WINDOW, phases)
@@ -87,7 +96,7 @@ async def proxy_overload(
             over = await _offer(many, offered, phases, options.duration_s)
         tell(f"overloaded: {RECORDS_COUNT * over.answers_per_s:,.0f} records/s")
         after = await _offer(few, normal_rate, phases, min(RECOVERY_S_MAX, options.duration_s))
-        await _settle(few, phases)
+        await wait_idle(few)
         is_alive = (await proxy.get("/livez")).status == 200
     return _judge(proxy, options, (peak, before, over, after), memory, is_alive=is_alive)
 
@@ -111,11 +120,6 @@ async def _offer(
         await trio.sleep(_TICK_S)
     phases.begin()
     return phase
-
-
-async def _settle(sessions: list[TimedSession], phases: PhaseClock) -> None:
-    """Wait until what is under way is answered."""
-    await _offer(sessions, 0.0, phases, 1.0)
 
 
 def _judge(

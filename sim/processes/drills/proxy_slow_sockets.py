@@ -25,6 +25,7 @@ from sim.processes.drills.timed_session import (
     PhaseClock,
     TimedSession,
     open_timed_session,
+    wait_idle,
 )
 from sim.processes.drills.verdict import Verdict
 from topology.errors import UnavailableError
@@ -41,7 +42,8 @@ _REQUEST_EVERY_S = 0.1
 _OTHER_ADDRESS = "127.0.0.2"
 _OWN_ADDRESS = "127.0.0.1"
 _SHARE_OF_OTHERS = 3
-"""The part before, and the last one, last a third of the main one, and at least a second."""
+"""The part before, and the last one, last a third of the main one, but a second at least, or as
+long as it."""
 _SETTLE_S = 1.0
 _FRAME = json.dumps({"type": "append", "value": "x" * 100})
 _BODY = b'{"value":"over HTTP"}\n'
@@ -59,6 +61,16 @@ class SlowSocketsOptions:
     standing_count: int = STANDING_COUNT
     visits_per_s: float = VISITS_PER_S
     seed: int = 0
+
+    @property
+    def settle_s(self) -> float:
+        """How long slow connections may take to come before anything is measured."""
+        return min(_SETTLE_S, self.duration_s)
+
+    @property
+    def short_s(self) -> float:
+        """How long the other parts last."""
+        return max(self.settle_s, self.duration_s / _SHARE_OF_OTHERS)
 
 
 @attrs.define(eq=False)
@@ -85,7 +97,6 @@ async def proxy_slow_sockets(
 ) -> Verdict:
     """Run the drill on a proxy that has nothing else to do."""
     phases, memory = PhaseClock(Phase(trio.current_time())), MemorySamples(proxy)
-    short_s = max(1.0, options.duration_s / _SHARE_OF_OTHERS)
     async with AsyncExitStack() as stack:
         sessions = [
             await stack.enter_async_context(
@@ -94,14 +105,15 @@ async def proxy_slow_sockets(
             for _ in range(_SESSIONS_COUNT)
         ]
         drill = _SlowSocketsDrill(proxy, options, sessions, phases)
-        await drill.part("first", None, _SETTLE_S)  # The proxy takes the partition meanwhile.
-        alone = await drill.part("alone", None, short_s)
+        sessions[0].send_soon()
+        await wait_idle(sessions)  # The proxy takes the partition meanwhile.
+        alone = await drill.part("alone", None, options.short_s)
         tell(f"alone: p99 {1e3 * alone.sessions.p99_s:.1f} ms")
         async with open_background() as sampling:
             sampling.start_soon(memory.run)
             crowded = await drill.part("crowded", _OTHER_ADDRESS, options.duration_s)
         tell(f"next to slow connections: p99 {1e3 * crowded.sessions.p99_s:.1f} ms")
-        same = await drill.part("same_address", _OWN_ADDRESS, short_s)
+        same = await drill.part("same_address", _OWN_ADDRESS, options.short_s)
         tell(f"from the same address: p99 {1e3 * same.sessions.p99_s:.1f} ms")
     return _judge(proxy, options, (alone, crowded, same), memory)
 
@@ -119,9 +131,9 @@ class _SlowSocketsDrill:
         have_ended = trio.Event()
         async with open_background() as background:
             if source is not None:
-                lasts_s = duration_s + _SETTLE_S
+                lasts_s = duration_s + self.options.settle_s
                 background.start_soon(self._be_slow, source, lasts_s, slow, have_ended)
-                await trio.sleep(_SETTLE_S)
+                await trio.sleep(self.options.settle_s)
             now_s = trio.current_time()
             part = _Part(name, self.phases.begin(), Phase(now_s), slow)
             background.start_soon(self._request, part)

@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -19,6 +19,8 @@ from geolog.wire.limits import FRAME_BYTES_MAX
 from geolog.wire.session.codes import Code
 from sim.processes.drills.loaded_proxy import STREAM
 from sim.processes.drills.proxied_verdict import percentile
+
+IDLE_S_MAX = 10.0
 
 _HEAD_CHARACTERS = 24
 """The type of an answer is within so many of its first characters."""
@@ -83,6 +85,8 @@ class TimedSession:
         self._unanswered: deque[tuple[Phase, float]] = deque()
         self._due: deque[float] = deque()
         self._has_due = trio.Event()
+        self._is_idle = trio.Event()
+        self._is_idle.set()
         self._paused_until_s = 0.0
         self.is_over = False
 
@@ -96,7 +100,12 @@ class TimedSession:
     def send_soon(self) -> None:
         """Send a frame now; its latency counts from here."""
         self._due.append(trio.current_time())
+        self._is_idle = trio.Event()
         self._has_due.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until everything is answered, or nothing will be."""
+        await self._is_idle.wait()
 
     async def run(self) -> None:
         """Send and take answers until the proxy ends the session, which is a failure."""
@@ -105,10 +114,13 @@ class TimedSession:
                 nursery.start_soon(self._send_all)
                 while True:
                     self._take(await self._socket.receive())
+                    if not (self._unanswered or self._due):
+                        self._is_idle.set()
         except* SocketClosedError as closed:
             self._phases.now.failures.append(f"a session ended: {closed.exceptions[0]}")
         finally:
             self.is_over = True
+            self._is_idle.set()
 
     async def _send_all(self) -> None:
         while True:
@@ -133,6 +145,13 @@ class TimedSession:
             self._paused_until_s = now_s + float(told["retry_after_s"])
         else:
             phase.failures.append(answer[:200])
+
+
+async def wait_idle(sessions: Sequence[TimedSession]) -> None:
+    """Wait until everything that is under way is answered; give up after `IDLE_S_MAX`."""
+    with trio.move_on_after(IDLE_S_MAX):
+        for one in sessions:
+            await one.wait_idle()
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """The verdict of a drill: counts that must be zero, and figures for information."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -24,6 +25,10 @@ class RegionFigures:
     p99_during_ms: float | None
 
 
+def _finite(figures: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if math.isfinite(value)}
+
+
 @attrs.frozen(kw_only=True)
 class Verdict:
     """The outcome of one drill."""
@@ -32,7 +37,8 @@ class Verdict:
     passed: bool
     problems: list[str]
     counts: dict[str, int]
-    figures: dict[str, float]
+    figures: dict[str, float] = attrs.field(converter=_finite)
+    """Without infinite ones, e.g. the latency of what nobody answered: JSON has none."""
     rounds: list[dict[str, float]]
     seed: int
     regions: list[RegionFigures] = attrs.field(factory=list)
