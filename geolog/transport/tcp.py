@@ -32,6 +32,9 @@ FAIR_BYTES = 4 << 20
 _JOINED_BYTES_MAX = 8 << 10
 """Buffers below this are copied together: cheaper than another element of the vector."""
 _VECTOR_LENGTH_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
+ACCEPTS_A_TURN = 8
+"""Connections that a listener takes between two turns of the scheduler."""
+
 _BACKLOG_LENGTH = 1024
 """Connections that may wait to be accepted: all writers come at once after a restart."""
 _NOT_LISTENING = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
@@ -177,6 +180,7 @@ class TcpListener:
     _socket: socket.socket
     _config: TcpConfig
     failures_count: int = attrs.field(default=0, init=False)
+    _accepts_since_turn: int = attrs.field(default=0, init=False)
 
     async def accept(self) -> ByteStream:
         """Wait for the next connection. ConnectionFailedError once the listener is closed.
@@ -185,7 +189,7 @@ class TcpListener:
         is retried after a pause. Both are counted, and neither ends the listener.
         """
         while True:
-            await trio.lowlevel.checkpoint()  # Others get turns during a flood of connections.
+            await self._take_turns()
             try:
                 return self._accept_nowait()
             except BlockingIOError:
@@ -196,6 +200,17 @@ class TcpListener:
                 self.failures_count += 1
                 if error.errno not in _OF_THE_PEER:
                     await trio.sleep(self._config.accept_pause_s)
+
+    async def _take_turns(self) -> None:
+        """Others get turns during a flood of connections.
+
+        A turn may take long if there are many others. One connection in each would leave good
+        ones waiting behind all those that say nothing.
+        """
+        self._accepts_since_turn += 1
+        if self._accepts_since_turn >= ACCEPTS_A_TURN:
+            self._accepts_since_turn = 0
+            await trio.lowlevel.checkpoint()
 
     def _accept_nowait(self) -> TcpStream:
         connection, peer = self._socket.accept()
@@ -213,6 +228,7 @@ class TcpListener:
             self._socket.close()
 
     async def _wait(self) -> None:
+        self._accepts_since_turn = 0
         try:
             await trio.lowlevel.wait_readable(self._socket)
         except (trio.ClosedResourceError, OSError) as error:

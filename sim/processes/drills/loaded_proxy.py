@@ -5,6 +5,8 @@ of both together, at this load of the machine.
 """
 
 import math
+import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +36,8 @@ STREAM = "drill/loaded"
 _SEGMENT_BYTES = 64 << 20
 _SAMPLE_EVERY_S = 0.25
 _ANSWER_S_MAX = 30.0
+_USER_TIME = 11
+"""Its field of /proc/PID/stat behind the name; that of the kernel's time is the next."""
 
 
 @attrs.frozen
@@ -89,9 +93,42 @@ class LoadedProxy:
                 return int(line.split()[1]) << 10
         raise UnavailableError(f"process {self.pid} has ended")
 
+    def cpu_s(self) -> float:
+        """The processor time that it has taken."""
+        stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii")
+        fields = stat.rpartition(")")[2].split()
+        return sum(map(int, fields[_USER_TIME : _USER_TIME + 2])) / os.sysconf("SC_CLK_TCK")
+
     def tracebacks_count(self) -> int:
         """Tracebacks in its log."""
         return self.log.read_text(encoding="utf-8", errors="replace").count("Traceback")
+
+
+@attrs.frozen
+class CpuTimes:
+    """Processor time at a moment: of the proxy, of this process, and of the whole machine."""
+
+    at_s: float
+    proxy_s: float
+    clients_s: float
+    machine_s: float
+
+    @classmethod
+    def now(cls, proxy: LoadedProxy) -> "CpuTimes":
+        """The times now."""
+        stat = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0].split()
+        busy = sum(map(int, stat[1:4])) + sum(map(int, stat[6:9]))
+        machine_s = busy / os.sysconf("SC_CLK_TCK")
+        return cls(trio.current_time(), proxy.cpu_s(), time.process_time(), machine_s)
+
+    def shares_since(self, before: "CpuTimes", name: str) -> dict[str, float]:
+        """Figures of the part NAME: what each has used of one processor."""
+        passed_s = self.at_s - before.at_s
+        return {
+            f"proxy_cpu_share_{name}": (self.proxy_s - before.proxy_s) / passed_s,
+            f"clients_cpu_share_{name}": (self.clients_s - before.clients_s) / passed_s,
+            f"machine_cpu_share_{name}": (self.machine_s - before.machine_s) / passed_s,
+        }
 
 
 @attrs.define

@@ -5,6 +5,10 @@ a connection of its own. They are measured alone, then next to slow connections 
 address, then next to slow connections from their own address. A client is an address, so in the
 last part the good ones have no more than what is left of their share: their sessions go on, and
 health is answered, but new HTTP connections may be refused with 429.
+
+All share the machine with the proxy, so the verdict holds only where a processor is free for
+it. The figures tell what each has used, in processors: `proxy_cpu_share`, `clients_cpu_share`
+(the good ones), `slow_cpu_share`, and the whole machine with all else that runs on it.
 """
 
 import json
@@ -19,7 +23,7 @@ import trio
 from geolog.background import open_background
 from geolog.transport.seam import ConnectionFailedError
 from sim.processes.drills import slow_sockets
-from sim.processes.drills.loaded_proxy import STREAM, LoadedProxy, MemorySamples
+from sim.processes.drills.loaded_proxy import STREAM, CpuTimes, LoadedProxy, MemorySamples
 from sim.processes.drills.timed_session import (
     Phase,
     PhaseClock,
@@ -80,15 +84,18 @@ class _Part:
     name: str
     sessions: Phase
     requests: Phase
-    slow: dict[str, int]
+    slow: dict[str, float]
     http_connections_most: float = 0.0
     probes_unanswered: int = 0
+    cpu_shares: dict[str, float] = attrs.field(factory=dict)
 
     def figures(self) -> dict[str, float]:
         return {
             f"append_p99_s_{self.name}": self.sessions.p99_s,
             f"http_p99_s_{self.name}": self.requests.p99_s,
             f"http_connections_{self.name}": self.http_connections_most,
+            **self.cpu_shares,
+            f"slow_cpu_share_{self.name}": self.slow.get("cpu_share", 0.0),
         }
 
 
@@ -127,7 +134,7 @@ class _SlowSocketsDrill:
 
     async def part(self, name: str, source: str | None, duration_s: float) -> _Part:
         """Run the good clients for so long, next to slow connections of this address."""
-        slow: dict[str, int] = {}
+        slow: dict[str, float] = {}
         have_ended = trio.Event()
         async with open_background() as background:
             if source is not None:
@@ -136,6 +143,7 @@ class _SlowSocketsDrill:
                 await trio.sleep(self.options.settle_s)
             now_s = trio.current_time()
             part = _Part(name, self.phases.begin(), Phase(now_s), slow)
+            before = CpuTimes.now(self.proxy)
             background.start_soon(self._request, part)
             background.start_soon(self._probe, part)
             sent = 0
@@ -147,13 +155,14 @@ class _SlowSocketsDrill:
                         session.send_soon()
                 await trio.sleep(_PACE_S / 4)
             part.requests.end_s = trio.current_time()
+            part.cpu_shares = CpuTimes.now(self.proxy).shares_since(before, name)
             self.phases.begin()
             if source is not None:
                 await have_ended.wait()
         return part
 
     async def _be_slow(
-        self, source: str, duration_s: float, slow: dict[str, int], have_ended: trio.Event
+        self, source: str, duration_s: float, slow: dict[str, float], have_ended: trio.Event
     ) -> None:
         arguments = [str(self.proxy.websocket), str(self.proxy.http), source]
         arguments += [str(self.options.standing_count), str(self.options.visits_per_s)]
@@ -233,10 +242,10 @@ def _judge(
         passed=not problems,
         problems=problems,
         counts={
-            "slow_opened": crowded.slow["opened"],
-            "slow_unopened": crowded.slow["unopened"],
-            "slow_standing": crowded.slow["standing_most"],
-            "slow_closed": crowded.slow["closed_by_proxy"],
+            "slow_opened": int(crowded.slow["opened"]),
+            "slow_unopened": int(crowded.slow["unopened"]),
+            "slow_standing": int(crowded.slow["standing_most"]),
+            "slow_closed": int(crowded.slow["closed_by_proxy"]),
             "acknowledged": crowded.sessions.answered_count + crowded.requests.answered_count,
             "refused": crowded.requests.refused_count,
             "refused_same_address": same.requests.refused_count,

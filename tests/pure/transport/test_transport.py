@@ -1,6 +1,7 @@
 """Promises of every transport: the same tests run over TCP and in memory."""
 
 import errno
+import itertools
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,7 +18,7 @@ from geolog.transport.seam import (
     ConnectionFailedError,
     Transport,
 )
-from geolog.transport.tcp import TcpConfig, TcpListener, TcpStream, TcpTransport
+from geolog.transport.tcp import ACCEPTS_A_TURN, TcpConfig, TcpListener, TcpStream, TcpTransport
 from sim.fakes.memory_transport import MemoryNetwork
 
 HOST = "127.0.0.1"
@@ -250,6 +251,32 @@ class CountingSocket(socket.socket):
         except BlockingIOError:
             self.vain_count += 1
             raise
+
+
+async def test_a_listener_takes_a_few_waiting_connections_in_each_turn() -> None:
+    listener = await TcpTransport().listen(ANY_PORT)
+    clients = [socket.create_connection((HOST, listener.address.port)) for _ in range(32)]
+    accepted: list[ByteStream] = []
+
+    async def accept_all() -> None:
+        while len(accepted) < len(clients):
+            accepted.append(await listener.accept())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(accept_all)
+        seen = []
+        while len(accepted) < len(clients):
+            await trio.lowlevel.checkpoint()
+            seen.append(len(accepted))
+
+    steps = [later - earlier for earlier, later in itertools.pairwise([0, *seen])]
+    # Two turns of the listener may lie between two of this task: their order is by chance.
+    assert max(steps) <= 2 * ACCEPTS_A_TURN
+    assert len(seen) <= 2 * len(clients) / ACCEPTS_A_TURN
+    listener.close()
+    for near, far in zip(clients, accepted, strict=True):
+        near.close()
+        far.close()
 
 
 async def test_a_read_that_took_all_is_followed_by_a_wait_and_not_by_a_vain_call() -> None:
