@@ -230,8 +230,10 @@ def _judge(
         "http_p99_factor": crowded.requests.p99_s / alone.requests.p99_s,
         "append_p99_factor_same_address": same.sessions.p99_s / alone.sessions.p99_s,
     }
+    machine_share = alone.cpu_shares["machine_cpu_share_alone"]
+    busy = f"; without slow connections, {machine_share:.1f} processors were busy already"
     problems += [
-        f"{name} is {factor:.1f}, above {LATENCY_FACTOR_MAX:g}"
+        f"{name} is {factor:.1f}, above {LATENCY_FACTOR_MAX:g}{busy}"
         for name, factor in factors.items()
         if not factor <= LATENCY_FACTOR_MAX
     ]
