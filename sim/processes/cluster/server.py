@@ -4,11 +4,11 @@ import enum
 import json
 import os
 import signal
-import subprocess
 
 import attrs
 import trio
 
+from sim.processes.cluster.forked_process import ForkedProcess
 from sim.processes.cluster.plan import ServerPlan
 from topology.errors import UnavailableError
 
@@ -36,7 +36,8 @@ class Server:
 
     It leads its own process group, so a signal also reaches its children, while a terminal's
     Ctrl-C reaches only the supervisor. The group belongs to the supervisor's session: if the
-    supervisor vanishes while the process is stopped, the kernel ends it.
+    supervisor vanishes while the process is stopped, so does the fork server, and the kernel
+    ends it.
     """
 
     def __init__(self, plan: ServerPlan, lifeline: int) -> None:
@@ -45,7 +46,7 @@ class Server:
         self.ready: dict[str, object] = {}
         self.starts_count = 0
         self._lifeline = lifeline
-        self._process: trio.Process | None = None
+        self._process: ForkedProcess | None = None
         self._ended = trio.Event()
 
     def __repr__(self) -> str:
@@ -80,7 +81,7 @@ class Server:
         self.starts_count += 1
         try:
             with self.plan.log.open("ab") as log:
-                self._process = await self._open_process(log.fileno())
+                self._process = await self._fork(log.fileno())
             await self._read_ready_line(self._process)
             self.state = ServerState.UP
             task_status.started()
@@ -142,19 +143,12 @@ class Server:
             return ""
         return "\n".join(text.splitlines()[-lines_count:])
 
-    async def _open_process(self, log: int) -> trio.Process:
-        return await trio.lowlevel.open_process(
-            list(self.plan.argv),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            pass_fds=(self._lifeline,),
-            process_group=0,
-            env=os.environ | {"GEOLOG_PARENT_PIPE": str(self._lifeline)},
+    async def _fork(self, log: int) -> ForkedProcess:
+        return await ForkedProcess.start(
+            self.plan.argv, stderr=log, lifeline=self._lifeline, environ=dict(os.environ)
         )
 
-    async def _read_ready_line(self, process: trio.Process) -> None:
-        assert process.stdout is not None
+    async def _read_ready_line(self, process: ForkedProcess) -> None:
         answer = b""
         while b"\n" not in answer and len(answer) < _ANSWER_BYTES_MAX:
             chunk = await process.stdout.receive_some()
@@ -168,9 +162,8 @@ class Server:
         self.ready = json.loads(answer.partition(b"\n")[0])
         assert self.ready.get("ready") is True, f"{self.plan.name} began with {answer!r}"
 
-    async def _drain(self, process: trio.Process) -> None:
+    async def _drain(self, process: ForkedProcess) -> None:
         """Discard further output, so that a server never blocks on stdout."""
-        assert process.stdout is not None
         async for _ in process.stdout:
             pass
 
