@@ -10,13 +10,15 @@ ones. The copies of a member that does not answer are not verified; the member i
 Rules: PROTOCOL C14.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 
 import attrs
 import trio
 from crc32c import crc32c
 
 from geolog.admin.extents import Extent
+from geolog.background import all_of
 from geolog.ledger.reading.ledger_reader import LedgerReader
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import Freshness
@@ -24,7 +26,7 @@ from geolog.protocol.copying import final_extents
 from geolog.protocol.entry_numbering import EntryNumbering
 from geolog.protocol.ids import EntryId, LedgerId
 from geolog.protocol.ledger_state import Fragment, LedgerRecord
-from geolog.protocol.messages import Answer
+from geolog.protocol.messages import Answer, ReadAnswer
 from geolog.wire.entry import EntryHeader, decode_entry
 from topology.errors import DamagedBytesError, GeologError
 from topology.quorum import AckRule
@@ -37,6 +39,11 @@ _BATCH_ENTRIES = 64
 
 _ENTRIES_AT_ONCE = 4 * _BATCH_ENTRIES
 """Entries whose copies are read at once; over a WAN, a member is a round trip away."""
+
+_TRIES = 3
+"""A member is asked so often before it counts as silent: a busy one may be late once."""
+
+_TRY_PAUSE_S = 1.0
 
 Enqueue = Callable[[LedgerId, RepairReason], Awaitable[None]]
 """Puts a ledger into the repair queue."""
@@ -142,6 +149,31 @@ class _Copy:
     """Length of the whole entry, if the copy is intact."""
 
 
+@attrs.frozen
+class _Run:
+    """What the members of one fragment answered for entries in a row."""
+
+    fragment: Fragment
+    copies: dict[EntryId, list[_Copy]]
+    silent: set[int] = attrs.field(factory=set)
+    """Slots of members that did not answer."""
+
+
+async def in_groups(extents: AsyncIterator[Extent]) -> AsyncIterator[list[Extent]]:
+    """Extents in order, small ones together: as many as can be read at once."""
+    group: list[Extent] = []
+    entries_count = 0
+    async for extent in extents:
+        count = min(extent.last + 1, _ENTRIES_AT_ONCE)
+        if group and entries_count + count > _ENTRIES_AT_ONCE:
+            yield group
+            group, entries_count = [], 0
+        group.append(extent)
+        entries_count += count
+    if group:
+        yield group
+
+
 class StreamVerifier:
     """Verifies one stream, ledger by ledger."""
 
@@ -162,9 +194,21 @@ class StreamVerifier:
         self._enqueue = enqueue
         self._progress = progress
         self._sequence_next: int | None = None
+        self._down: set[str] = set()  # Nodes that never answered one of their requests.
 
-    async def verify_ledger(self, extent: Extent) -> None:
-        """Verify the segment after the previous one, as far as it is not trimmed."""
+    async def verify_ledgers(self, extents: Sequence[Extent]) -> None:
+        """Verify the segments after the previous one, as far as they are not trimmed.
+
+        The first entries of all of them are read at once.
+        """
+        begun = await all_of(
+            [partial(self._read, one.ledger, EntryId(0), one.last) for one in extents]
+        )
+        for extent, run in zip(extents, begun, strict=True):
+            await self._verify(extent, run)
+
+    async def _verify(self, extent: Extent, begun: _Run) -> None:
+        """Verify one segment, of which these entries were read already."""
         record, last = extent.ledger, extent.last
         if extent.sequence_due is not None:
             self._sequence_next = extent.sequence_due
@@ -172,20 +216,10 @@ class StreamVerifier:
         found_wrong: dict[RepairReason, None] = {}
         first = EntryId(0)
         while first <= last:
-            fragment = record.fragment_of(first)
+            run = begun if first == 0 and record is extent.ledger else None
+            run = run or await self._read(record, first, last)
+            fragment, copies = run.fragment, run.copies
             rule = fragment.rule(record.quorum)
-            count = min(record.end_of_run(first, last) - first + 1, _ENTRIES_AT_ONCE)
-            copies: dict[EntryId, list[_Copy]] = {
-                EntryId(first + place): [] for place in range(count)
-            }
-            silent: set[int] = set()
-            async with trio.open_nursery() as nursery:
-                for slot in range(len(fragment.ensemble)):
-                    for begin in range(first, first + count, _BATCH_ENTRIES):
-                        end = min(begin + _BATCH_ENTRIES, first + count)
-                        nursery.start_soon(
-                            self._collect, record, slot, begin, end, copies, silent
-                        )
             if any(_lacks_copies(rule, entry, found) for entry, found in copies.items()):
                 are_safe = all(_is_safe(rule, entry, found) for entry, found in copies.items())
                 freshness = Freshness.LATEST if are_safe else Freshness.CERTAIN
@@ -196,7 +230,7 @@ class StreamVerifier:
                 if latest.fragments != record.fragments:
                     record = latest
                     continue
-            self._note_silent(fragment, silent)
+            self._note_silent(fragment, run.silent)
             # In a fragment that is still written, missing copies are the writer's business.
             final_to = max((each.last for each in final_extents(record)), default=-1)
             for entry, found in copies.items():
@@ -204,7 +238,7 @@ class StreamVerifier:
                 self._judge(rule, extent, fragment, entry, of_write_set)
                 for why in _to_repair(of_write_set, is_final=entry <= final_to):
                     found_wrong[why] = None
-            first = EntryId(first + count)
+            first = EntryId(first + len(copies))
             if self._progress is not None:
                 self._progress(self.report.records)
         if found_wrong:
@@ -218,27 +252,51 @@ class StreamVerifier:
             if node_id not in self.report.silent_nodes:
                 self.report.silent_nodes.append(node_id)
 
+    async def _read(self, record: LedgerRecord, first: EntryId, last: EntryId) -> _Run:
+        """Read all copies of entries from `first` on; of no more than can be read at once."""
+        if first > last:
+            return _Run(record.fragment_of(first), {})
+        fragment = record.fragment_of(first)
+        count = min(record.end_of_run(first, last) - first + 1, _ENTRIES_AT_ONCE)
+        run = _Run(fragment, {EntryId(first + place): [] for place in range(count)})
+        async with trio.open_nursery() as nursery:
+            for slot in range(len(fragment.ensemble)):
+                for begin in range(first, first + count, _BATCH_ENTRIES):
+                    end = min(begin + _BATCH_ENTRIES, first + count)
+                    nursery.start_soon(self._collect, record, slot, begin, end, run)
+        return run
+
     async def _collect(
-        self,
-        record: LedgerRecord,
-        slot: int,
-        begin: int,
-        end: int,
-        copies: dict[EntryId, list[_Copy]],
-        silent: set[int],
+        self, record: LedgerRecord, slot: int, begin: int, end: int, run: _Run
     ) -> None:
         """Ask one member for its copies, in as many requests as needed."""
         asked = EntryId(begin)
         while asked < end:
-            try:
-                answer = await self._reader.read_replica(record, slot, asked, end - asked)
-            except GeologError:
-                silent.add(slot)  # Its copies are not known now.
+            answer = await self._ask(record, slot, asked, end - asked)
+            if answer is None:
+                run.silent.add(slot)  # Its copies are not known now.
                 return
             for one in answer.entries:
                 if asked < end:
-                    copies[asked].append(_copy_of(slot, one.answer, one.body))
+                    run.copies[asked].append(_copy_of(slot, one.answer, one.body))
                 asked = EntryId(asked + 1)
+
+    async def _ask(
+        self, record: LedgerRecord, slot: int, first: EntryId, count: int
+    ) -> ReadAnswer | None:
+        """One answer of a member; None if it does not answer."""
+        node_id = record.fragment_of(first).ensemble[slot].node_id
+        for tries_left in reversed(range(1 if node_id in self._down else _TRIES)):
+            try:
+                answer = await self._reader.read_replica(record, slot, first, count)
+            except GeologError:
+                if tries_left:
+                    await trio.sleep(_TRY_PAUSE_S)
+            else:
+                self._down.discard(node_id)
+                return answer
+        self._down.add(node_id)
+        return None
 
     def _judge(
         self,

@@ -17,7 +17,7 @@ from geolog.admin.cluster_view import judge_cluster, list_nodes
 from geolog.admin.extents import extents_of
 from geolog.admin.mirror_comparison import compare_row
 from geolog.admin.placement.placement_health import LEDGERS_JUDGED_MAX
-from geolog.admin.verification import StreamVerifier, VerifyReport
+from geolog.admin.verification import StreamVerifier, VerifyReport, in_groups
 from geolog.background import all_of, both
 from geolog.catalog.descriptions import (
     HealthReport,
@@ -137,6 +137,9 @@ from topology.errors import (
 
 _METADATA_BACK_S = 10.0
 """How long a failover waits for metadata to answer: one of its servers may be lost, too."""
+
+_ROWS_COMPARED_AT_ONCE = 8
+"""Rows of a mirror; a few MiB of each are in memory."""
 
 _SPANS_AT_ONCE_MAX = 16
 """Partitions whose span is looked for at a time."""
@@ -1123,20 +1126,23 @@ class Log:
         )
         for one, end in ends:
             async with aclosing(extents_of(self.access, one, end)) as extents:
-                async for extent in extents:
-                    await verifier.verify_ledger(extent)
+                async for group in in_groups(extents):
+                    await verifier.verify_ledgers(group)
         for mirror in record.mirrors_of(one.number for one in names):
             end = await self._scan(record, mirror).end()
             at_home = record.partition(mirror.number)
             opened = extents_of(self.access, mirror, end, is_mirror=True)
             async with aclosing(opened) as extents:
-                async for extent in extents:
-                    await verifier.verify_ledger(extent)
-                    compared = await compare_row(self.access, extent, at_home)
-                    verifier.report.mirrored += compared.entries_count
-                    verifier.report.mirrors_unequal += len(compared.defects)
-                    for defect in compared.defects:
-                        verifier.report.tell(defect)
+                async for group in in_groups(extents):
+                    await verifier.verify_ledgers(group)
+                    for compared in await all_of(
+                        [partial(compare_row, self.access, one, at_home) for one in group],
+                        at_once_max=_ROWS_COMPARED_AT_ONCE,
+                    ):
+                        verifier.report.mirrored += compared.entries_count
+                        verifier.report.mirrors_unequal += len(compared.defects)
+                        for defect in compared.defects:
+                            verifier.report.tell(defect)
         return verifier.report
 
     async def _ledger_now(

@@ -64,7 +64,7 @@ async def verified(
         activated_us=0,
     )
     name = PartitionName(StreamName.parse("a/b"))
-    await verifier.verify_ledger(Extent(name, segment, ledger, EntryId(count - 1), due))
+    await verifier.verify_ledgers([Extent(name, segment, ledger, EntryId(count - 1), due)])
     return verifier.report
 
 
@@ -231,6 +231,23 @@ async def test_an_entry_without_an_ack_set_is_found(autojump_clock: MockClock) -
     assert report.problems[0].endswith(
         "entry 9: 1 copy is good, too few for an ack set: missing at node-0, node-1"
     )
+
+
+async def test_a_member_that_is_late_once_is_asked_again(autojump_clock: MockClock) -> None:
+    """A busy node is no silent one."""
+    left = [1]
+
+    def late_once(asked: Message, answers: list[Message]) -> list[Message]:
+        return [] if isinstance(asked, Read) and left and left.pop() else answers
+
+    async with open_fake_nodes() as nodes:
+        nodes.store(2)
+        nodes.nodes[0].lie = late_once
+        report = await verified(nodes, 2)
+
+    assert left == []
+    assert report.silent_nodes == []
+    assert (report.is_good, report.copies_good) == (True, report.copies_expected)
 
 
 async def test_silent_members_are_named_if_their_copies_are_needed(
