@@ -151,7 +151,7 @@ class _Copy:
 
 @attrs.frozen
 class _Run:
-    """What the members of one fragment answered for entries in a row."""
+    """The answers of the members of one fragment for entries in a row."""
 
     fragment: Fragment
     copies: dict[EntryId, list[_Copy]]

@@ -57,6 +57,17 @@ class MessageSocket(Protocol):
         ...
 
 
+class ServedSocket(MessageSocket, Protocol):
+    """A connection whose server can tell that a message has come, and leave it unread."""
+
+    async def wait_message(self) -> None:
+        """Wait until a message has come: `receive` returns it at once, or raises its error.
+
+        It may also raise that error itself.
+        """
+        ...
+
+
 UNREAD_BYTES_MAX = 64 << 20
 """The bound of a server that names none."""
 
@@ -126,7 +137,7 @@ class MessageTransport(Protocol):
         self,
         stream: ByteStream,
         choose: Callable[[Sequence[str]], str | None],
-        handle: Callable[[MessageSocket, str], Awaitable[None]],
+        handle: Callable[[ServedSocket, str], Awaitable[None]],
         *,
         refusal: str,
         message_bytes_max: int,

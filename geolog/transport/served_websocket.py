@@ -64,7 +64,7 @@ class SlowMessageError(GeologError):
 
 
 class ServedWebSocket:
-    """A `MessageSocket` that a client has opened. `run` reads from it."""
+    """A `ServedSocket`: a client has opened it. `run` reads from it."""
 
     def __init__(
         self, stream: ByteStream, *, message_bytes_max: int, unread: UnreadBytes
@@ -143,18 +143,23 @@ class ServedWebSocket:
 
     async def receive(self) -> str | bytes:
         """The next message. SocketClosedError, SlowMessageError, OverCapacityError."""
-        while not self._queue:
+        await self.wait_message()
+        if not self._queue:
             if isinstance(self._failure, SocketClosedError):
                 raise self._closed_error()
-            if self._failure is not None:
-                raise self._failure
-            await self._changed.wait()
+            assert self._failure is not None
+            raise self._failure
         message, size_bytes = self._queue.popleft()
         self._queued_bytes -= size_bytes
         self._unread.give_back(size_bytes)
         if self._queued_bytes < _QUEUED_BYTES_MAX <= self._queued_bytes + size_bytes:
             self._tell_change()
         return message
+
+    async def wait_message(self) -> None:
+        """Wait until a message has come, or none will."""
+        while not self._queue and self._failure is None:
+            await self._changed.wait()
 
     async def send(self, message: str | bytes) -> None:
         """Send a message; waits while the other side does not read. SocketClosedError."""

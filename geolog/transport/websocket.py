@@ -15,7 +15,7 @@ import trio
 import trio_websocket
 
 from geolog.background import open_background
-from geolog.transport.message_socket import MessageSocket, SocketClosedError, UnreadBytes
+from geolog.transport.message_socket import ServedSocket, SocketClosedError, UnreadBytes
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
 from geolog.transport.served_websocket import ServedWebSocket
 from geolog.transport.trio_stream import RECEIVE_BYTES_MAX, TrioStream
@@ -157,7 +157,7 @@ async def _connected(
 async def serve_websocket(
     stream: ByteStream,
     choose: Callable[[Sequence[str]], str | None],
-    handle: Callable[[MessageSocket, str], Awaitable[None]],
+    handle: Callable[[ServedSocket, str], Awaitable[None]],
     *,
     refusal: str,
     message_bytes_max: int,
@@ -215,7 +215,7 @@ class WebSockets:
         self,
         stream: ByteStream,
         choose: Callable[[Sequence[str]], str | None],
-        handle: Callable[[MessageSocket, str], Awaitable[None]],
+        handle: Callable[[ServedSocket, str], Awaitable[None]],
         *,
         refusal: str,
         message_bytes_max: int,

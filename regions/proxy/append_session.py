@@ -34,7 +34,7 @@ from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending, Receipt
 from geolog.protocol.append_failure import told_as_unknown
 from geolog.protocol.owner_answers import lease_over
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.message_socket import ServedSocket, SocketClosedError
 from geolog.wire.session.codes import CLOSE_RESTART
 from geolog.wire.session.documents import BadFrameError
 from geolog.wire.session.frames import FrameCodec
@@ -82,6 +82,8 @@ class _Unanswered:
     pendings: list[Pending] = attrs.field(factory=list)
     error: GeologError | None = None
     id: AppendId | None = None
+    is_shared: bool = False
+    """Whether it counts for its partition and client, too."""
 
 
 class AppendSession:
@@ -89,7 +91,7 @@ class AppendSession:
 
     def __init__(
         self,
-        socket: MessageSocket,
+        socket: ServedSocket,
         codec: FrameCodec,
         host: SessionHost,
         target: AppendTarget,
@@ -105,6 +107,8 @@ class AppendSession:
         self._client = client
         self._refused = RefusedSeqs()
         self._writers: dict[str | None, Writer] = {}
+        self._in_hand: _Unanswered | None = None
+        """The frame that is being taken in."""
         self._unanswered: deque[_Unanswered] = deque()
         self._unanswered_bytes = 0
         self._changed = trio.Event()
@@ -121,6 +125,8 @@ class AppendSession:
         try:
             await self._serve()
         finally:
+            if self._in_hand is not None:
+                self._free(self._in_hand)
             for one in self._unanswered:
                 self._free(one)
 
@@ -174,7 +180,8 @@ class AppendSession:
         """Take frames in until the client leaves: SocketClosedError."""
         while True:
             await self._wait_credit()
-            await self._take(stack, await self._socket.receive())
+            frame = await self._host.in_flight.next_message(self._socket)
+            await self._take(stack, frame)
 
     async def _wait_credit(self) -> None:
         while (
@@ -182,10 +189,10 @@ class AppendSession:
             or len(self._unanswered) >= UNANSWERED_MAX
         ):
             await self._changed.wait()
-        await self._host.in_flight.wait_room()
 
     async def _take(self, stack: AsyncExitStack, frame: str | bytes) -> None:
         taken = _Unanswered(None, self._target.name, len(frame), trio.current_time())
+        self._in_hand = taken
         try:
             message = self._codec.decode(frame)
             if not isinstance(message, AppendRequest):
@@ -203,28 +210,33 @@ class AppendSession:
                 self._note_refused(taken)
         except GeologError as error:
             taken.error = error
+        self._share(taken)
+        self._in_hand = None
         self._unanswered.append(taken)
         self._unanswered_bytes += taken.size_bytes
-        self._host.in_flight.take(taken.size_bytes)
-        self._host.admission.take(taken.partition, self._client, taken.size_bytes)
         self._tell_change()
 
     def _check_room(self, taken: _Unanswered) -> None:
         """OverCapacityError if too much is unanswered, or an earlier seq must come again."""
-        refusal = self._host.admission.refusal_of(
-            taken.partition,
-            self._client,
-            taken.size_bytes,
-            proxy_bytes=self._host.in_flight.bytes,
+        refusal = self._host.in_flight.refusal_of(
+            taken.partition, self._client, taken.size_bytes
         )
         numbered = self._numbered(taken)
         if refusal is None and numbered is not None:
             refusal = self._refused.refusal_of(*numbered)
         if refusal is not None:
             raise refusal
+        self._share(taken)
+
+    def _share(self, taken: _Unanswered) -> None:
+        """Count it for its partition and client, unless it was."""
+        if not taken.is_shared:
+            taken.is_shared = True
+            self._host.in_flight.take_share(taken.partition, self._client, taken.size_bytes)
 
     def _note_refused(self, taken: _Unanswered) -> None:
         """Nothing of the frame is kept, and later numbers of its writer have to wait."""
+        self._free(taken)
         taken.size_bytes = 0
         numbered = self._numbered(taken)
         if numbered is not None:
@@ -239,11 +251,10 @@ class AppendSession:
         return None if writer_id is None else (writer_id, append.seq)
 
     def _free(self, one: _Unanswered) -> None:
-        self._unanswered_bytes -= one.size_bytes
-        self._host.in_flight.give_back(one.size_bytes)
-        self._host.admission.give_back(
-            one.partition, self._client, one.size_bytes, trio.current_time()
-        )
+        if one.is_shared:
+            self._host.in_flight.give_back_share(one.partition, self._client, one.size_bytes)
+        else:
+            self._host.in_flight.give_back(one.size_bytes)
 
     async def _append(
         self, stack: AsyncExitStack, append: AppendRequest, taken: _Unanswered
@@ -295,6 +306,7 @@ class AppendSession:
             latency_s = trio.current_time() - unanswered.taken_s
             self._host.traffic.frames.note(_outcome_of(answer), latency_s)
             self._unanswered.popleft()
+            self._unanswered_bytes -= unanswered.size_bytes
             self._free(unanswered)
             self._tell_change()
             await self._send(answer)

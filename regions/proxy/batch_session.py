@@ -3,8 +3,10 @@
 Theory of operation. Each channel is a task: it opens the partition's owner, hands batches to
 it, and sends the answers in order. One task reads the socket and never waits for a channel,
 because no channel may have more unanswered than its credit; a client that exceeds it loses the
-channel. One task sends, from a queue. Answers to comparisons are as large as a batch may have
-rows, so they count as bytes in flight until they are sent.
+channel. But it waits at the bounds that all sessions keep together (`InFlightBytes`), also with
+a batch in hand while the batch's partition has too much unanswered. One task sends, from a
+queue. Answers to comparisons are as large as a batch may have rows, so they count as bytes in
+flight until they are sent.
 
 A batch is opened and checked before the owner gets it: what readers could not read is never
 journaled.
@@ -37,7 +39,7 @@ from geolog.protocol.owner_answers import (
 )
 from geolog.protocol.sent_batches import UNANSWERED_MAX
 from geolog.protocol.stream_state import StreamName, StreamRecord
-from geolog.transport.message_socket import MessageSocket
+from geolog.transport.message_socket import ServedSocket
 from geolog.wire.session.batch_checks import fault_of_batch
 from geolog.wire.session.batches import (
     BadBatchError,
@@ -99,6 +101,8 @@ class _Channel:
     """One channel: its partition's owner, and the batches without an answer, in order."""
 
     number: int
+    partition: str = ""
+    """The name for which its batches count."""
     owner: PartitionWriter | None = None
     answers: deque[tuple[int, float, BatchAnswer]] = attrs.field(factory=deque)
     """The size of each batch, when it came, and what makes its answer."""
@@ -116,13 +120,17 @@ class _Channel:
 class BatchSession:
     """One session over one socket. `run` serves it."""
 
-    def __init__(self, socket: MessageSocket, host: SessionHost) -> None:
+    def __init__(self, socket: ServedSocket, host: SessionHost, *, client: str) -> None:
         self._socket = socket
         self._host = host
+        self._client = client
         self._channels: dict[int, _Channel] = {}
         self._outgoing = OutgoingMessages()
         self._has_outgoing = trio.Event()
-        self._unanswered_bytes = 0
+        self._in_hand_bytes = 0
+        """Of the message that is being taken in."""
+        self._compared_bytes = 0
+        """Of answers to comparisons that are not sent yet."""
         self._requests = trio.CapacityLimiter(_REQUESTS_MAX)
 
     def __repr__(self) -> str:
@@ -133,19 +141,22 @@ class BatchSession:
         try:
             await self._serve()
         finally:
-            self._host.in_flight.give_back(self._unanswered_bytes)
+            self._put_down(self._in_hand_bytes)
+            self._host.in_flight.give_back(self._compared_bytes)
 
     async def _serve(self) -> None:
         async with open_background() as nursery:
             nursery.start_soon(self._send_all)
             nursery.start_soon(self._watch_drain)
             while True:
-                await self._host.in_flight.wait_room()
-                message = await self._socket.receive()
+                message = await self._host.in_flight.next_of(self._socket, self._client)
+                self._in_hand_bytes = len(message)
                 if isinstance(message, str):
                     raise InvalidArgumentError("text frames are not part of geolog.v1.batches")
                 for one in messages_of(message):
-                    self._take_encoded(nursery, one)
+                    await self._take_encoded(nursery, one)
+                    self._put_down(len(one))  # A batch in it counts by itself now.
+                self._put_down(self._in_hand_bytes)
 
     # Out.
 
@@ -154,7 +165,8 @@ class BatchSession:
         counted_bytes = 0
         if isinstance(message, BatchCompared):
             counted_bytes = len(frame)
-            self._count(counted_bytes)
+            self._compared_bytes += counted_bytes
+            self._host.in_flight.take(counted_bytes)
         self._outgoing.push(frame, counted_bytes=counted_bytes)
         self._has_outgoing.set()
 
@@ -166,7 +178,8 @@ class BatchSession:
                 frames, counted_bytes = self._outgoing.take()
                 await send_answer(self._socket, frames)
                 if counted_bytes:
-                    self._free(counted_bytes)
+                    self._compared_bytes -= counted_bytes
+                    self._host.in_flight.give_back(counted_bytes)
 
     async def _watch_drain(self) -> None:
         await self._host.draining.wait()
@@ -174,9 +187,12 @@ class BatchSession:
 
     # In.
 
-    def _take_encoded(self, nursery: trio.Nursery, message: bytes) -> None:
+    async def _take_encoded(self, nursery: trio.Nursery, message: bytes) -> None:
         try:
-            self._take(nursery, decode_from_client(message))
+            decoded = decode_from_client(message)
+            if isinstance(decoded, SendBatch):
+                await self._wait_partition(decoded.channel)
+            self._take(nursery, decoded)
         except BadBatchError as error:
             self._refuse(error, len(message))
         except DamagedBytesError as error:
@@ -200,6 +216,11 @@ class BatchSession:
                 nursery.start_soon(self._answer_request, 0, message.request, describe)
             case _:
                 assert_never(message)
+
+    async def _wait_partition(self, number: int) -> None:
+        channel = self._channels.get(number)
+        if channel is not None and channel.owner is not None:
+            await self._host.in_flight.wait_partition(channel.partition)
 
     async def _answer_request(self, channel: int, request: int, answer: Answer) -> None:
         if self._requests.statistics().tasks_waiting >= CHANNELS_MAX:
@@ -251,7 +272,20 @@ class BatchSession:
 
     async def _run_channel(self, channel: _Channel, message: OpenChannel) -> None:
         """Serve one channel until the client, or the partition's owner, ends it."""
-        closed: ChannelClosed | None = None
+        try:
+            closed = await self._end_of_channel(channel, message)
+        finally:
+            self._free_batches(channel, sum(size_bytes for size_bytes, *_ in channel.answers))
+            channel.answers.clear()
+        if self._channels.get(channel.number) is channel:
+            del self._channels[channel.number]
+        if closed is not None:
+            self._tell(closed)
+
+    async def _end_of_channel(
+        self, channel: _Channel, message: OpenChannel
+    ) -> ChannelClosed | None:
+        """Serve a channel to its end: what to tell of it, if it was not the client's."""
         with channel.scope:
             try:
                 stream = await self._stream_of(message)
@@ -266,19 +300,14 @@ class BatchSession:
                 if isinstance(error, MovedError):
                     location = str(error.address)
                     self._host.traffic.redirects_count += 1
-                closed = ChannelClosed(
+                return ChannelClosed(
                     channel=channel.number,
                     error=told(error),
                     location=location,
                     answered_count=channel.answered_count,
                     taken_count=channel.taken_count,
                 )
-        self._free(sum(size_bytes for size_bytes, *_ in channel.answers))
-        channel.answers.clear()
-        if self._channels.get(channel.number) is channel:
-            del self._channels[channel.number]
-        if closed is not None:
-            self._tell(closed)
+        return None
 
     async def _rest(self, channel: _Channel) -> None:
         """Wait until the client needs the partition, which was given up for want of appends.
@@ -290,13 +319,17 @@ class BatchSession:
         if not has_refused:
             await channel.woken.wait()
 
-    def _count(self, count: int) -> None:
-        self._unanswered_bytes += count
-        self._host.in_flight.take(count)
+    def _put_down(self, count: int) -> None:
+        """So many bytes of the message in hand are done with."""
+        self._in_hand_bytes -= count
+        self._host.in_flight.give_back_share(None, self._client, count)
 
-    def _free(self, count: int) -> None:
-        self._unanswered_bytes -= count
-        self._host.in_flight.give_back(count)
+    def _count_batch(self, channel: _Channel, count: int) -> None:
+        self._host.in_flight.take(count)
+        self._host.in_flight.take_share(channel.partition, self._client, count)
+
+    def _free_batches(self, channel: _Channel, count: int) -> None:
+        self._host.in_flight.give_back_share(channel.partition, self._client, count)
 
     async def _stream_of(self, message: OpenChannel) -> StreamRecord:
         stream = await self._host.find_stream(StreamName.parse(message.stream))
@@ -310,7 +343,7 @@ class BatchSession:
 
     async def _serve_channel(self, channel: _Channel, owner: PartitionWriter) -> None:
         """Answer batches in order; raise why the partition is lost, once all are answered."""
-        channel.owner = owner
+        channel.owner, channel.partition = owner, str(owner.name)
         self._tell(
             ChannelOpened(
                 channel=channel.number,
@@ -332,7 +365,7 @@ class BatchSession:
                         raise await self._why_over(channel, owner)
                     channel.answers.popleft()
                     channel.unanswered_bytes -= size_bytes
-                    self._free(size_bytes)
+                    self._free_batches(channel, size_bytes)
                     channel.answered_count += 1
                     latency_s = trio.current_time() - taken_s
                     self._host.traffic.batches.note(_outcome_of(answered), latency_s)
@@ -402,7 +435,7 @@ class BatchSession:
             )
             return None
         found.taken_count += 1
-        self._count(size_bytes)
+        self._count_batch(found, size_bytes)
         found.has_answers.set()
         return found
 

@@ -43,8 +43,8 @@ class ProxyConfig:
 
     client_share: float = 0.5
     """Largest part of the connections, and of the bytes of unanswered appends, that clients at
-    one address may have; beyond it they get code 429. If all come through a load balancer, set
-    it to 1: then there is no such limit."""
+    one address may have; beyond it they get code 429, and geolog's own clients are held back.
+    If all come through a load balancer, set it to 1: then there is no such limit."""
 
     http_body_time_s: float = 60.0
     """Maximum time for the body of an HTTP request to arrive."""
@@ -64,8 +64,9 @@ class ProxyConfig:
     and lines get code 429; at the limit, the proxy reads from no session."""
 
     partition_in_flight_bytes_max: int = 64 << 20
-    """Maximum bytes of unanswered frames and lines for one partition, or for one stream that is
-    written as a whole; at the limit, they get code 429, and when to come back."""
+    """Maximum bytes of unanswered appends for one partition, or for one stream that is written
+    as a whole; at the limit, frames and lines get code 429, and when to come back, and geolog's
+    own clients are held back."""
 
     unread_bytes_max: int = 128 << 20
     """Bytes of messages that have come, whole or in part, and that no session has taken. At the

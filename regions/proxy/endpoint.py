@@ -15,6 +15,7 @@ import trio
 from geolog.transport.message_socket import (
     MessageSocket,
     MessageTransport,
+    ServedSocket,
     SocketClosedError,
     UnreadBytes,
 )
@@ -124,7 +125,7 @@ class Endpoint:
             self._idle.set()
 
     async def _handle(
-        self, client: str, refusal: GeologError | None, socket: MessageSocket, target: str
+        self, client: str, refusal: GeologError | None, socket: ServedSocket, target: str
     ) -> None:
         """Serve one session unless it is refused; tell the client what ended it, and close.
 
@@ -163,7 +164,7 @@ class Endpoint:
             exc_info=errors,
         )
 
-    async def _run_session(self, client: str, socket: MessageSocket, target: str) -> None:
+    async def _run_session(self, client: str, socket: ServedSocket, target: str) -> None:
         self._host.origins.check(socket.origin)
         path = parse_path(target)
         is_batches = socket.subprotocol == SUBPROTOCOL_BATCHES
@@ -180,11 +181,11 @@ class Endpoint:
             case AppendPath():
                 await self._run_append(client, socket, path)
             case SessionPath():
-                await BatchSession(socket, self._host).run()
+                await BatchSession(socket, self._host, client=client).run()
             case _:
                 assert_never(path)
 
-    async def _run_append(self, client: str, socket: MessageSocket, path: AppendPath) -> None:
+    async def _run_append(self, client: str, socket: ServedSocket, path: AppendPath) -> None:
         async with open_target(self._host, path) as target:
             await AppendSession(
                 socket, _codec_of(socket), self._host, target, path.writer, client=client

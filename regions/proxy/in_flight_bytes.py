@@ -1,23 +1,41 @@
 """Bytes of appends that a proxy has taken and not answered, over all its sessions.
 
-Answers to comparisons of batches count, too, until they are sent.
+Theory of operation. A message counts from the moment its session takes it; until then it is
+unread, which has a bound of its own. At the bound sessions stop taking messages. They wait in
+the order in which they came, and one takes its message before the next may: so the bound is
+passed by one message, and not by one for each session. Answers to comparisons of batches count,
+too, until they are sent.
+
+Appends also count for their partition and their client (`AppendAdmission`). Frames and lines
+above those bounds are refused. Sealed batches wait instead, as their clients have credit
+and are held back anyway: unread while their client has its share (`next_of`), and in the hand
+of their session while their partition has (`wait_partition`).
+
+Answers free the bytes without any reading, and a client that takes no answers loses its
+session, so no session waits for another's client for long.
 """
 
 import trio
 
+from geolog.transport.message_socket import ServedSocket
+from regions.proxy.protocol.append_admission import AppendAdmission
+from topology.errors import OverCapacityError
+
+Message = str | bytes
+
 
 class InFlightBytes:
-    """A bound that sessions keep together: above it, each stops reading from its client.
+    """A bound that sessions keep together, and the shares of it."""
 
-    Answers free the bytes without any reading, and a client that takes no answers loses its
-    session, so no session waits for another's client for long.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, admission: AppendAdmission) -> None:
         self.max_bytes = max_bytes
         """The bound."""
+        self._admission = admission
         self._bytes = 0
         self._changed = trio.Event()
+        self._turn = trio.Lock()
+        self._freed: dict[str, trio.Event] = {}
+        """Of the partitions and clients for which batches wait."""
 
     def __repr__(self) -> str:
         return f"InFlightBytes({self._bytes} of {self.max_bytes})"
@@ -26,6 +44,13 @@ class InFlightBytes:
     def bytes(self) -> int:
         """Bytes in flight now."""
         return self._bytes
+
+    @property
+    def refusals_count(self) -> int:
+        """Frames and lines refused because too much was unanswered."""
+        return self._admission.refusals_count
+
+    # All together.
 
     def take(self, count: int) -> None:
         """Note bytes that were read."""
@@ -42,7 +67,62 @@ class InFlightBytes:
         """Wait until some were given back."""
         await self._changed.wait()
 
-    async def wait_room(self) -> None:
-        """Wait until more may be read."""
-        while self._bytes >= self.max_bytes:
-            await self.wait_changed()
+    async def next_message(self, socket: ServedSocket) -> Message:
+        """The next message of a session, once there is room for it; its length counts then.
+
+        Errors as of `MessageSocket.receive`.
+        """
+        await socket.wait_message()
+        await self._wait_room()
+        message = await socket.receive()
+        self.take(len(message))
+        return message
+
+    async def _wait_room(self) -> None:
+        """Wait in turn. The next one looks at the bound only once this task waits again."""
+        if self._bytes >= self.max_bytes or self._turn.locked():
+            async with self._turn:
+                while self._bytes >= self.max_bytes:
+                    await self.wait_changed()
+
+    # Of one partition and client.
+
+    def refusal_of(
+        self, partition: str, client: str, size_bytes: int
+    ) -> OverCapacityError | None:
+        """Why to refuse a frame of this size, which was taken; None to append it."""
+        return self._admission.refusal_of(
+            partition, client, size_bytes, proxy_bytes=self._bytes - size_bytes
+        )
+
+    async def next_of(self, socket: ServedSocket, client: str) -> Message:
+        """As `next_message`, once the client has room, too; it counts for the client then."""
+        await socket.wait_message()
+        await self._wait_room()
+        while self._admission.full_of(None, client) is not None:
+            await self._wait_share(None, client)
+            await self._wait_room()
+        message = await socket.receive()
+        self.take(len(message))
+        self.take_share(None, client, len(message))
+        return message
+
+    async def wait_partition(self, partition: str) -> None:
+        """Wait until the partition has room for another batch."""
+        await self._wait_share(partition, None)
+
+    async def _wait_share(self, partition: str | None, client: str | None) -> None:
+        while (full := self._admission.full_of(partition, client)) is not None:
+            await self._freed.setdefault(full, trio.Event()).wait()
+
+    def take_share(self, partition: str | None, client: str, count: int) -> None:
+        """Count bytes that were taken for their client and, if it is known, partition."""
+        self._admission.take(partition, client, count)
+
+    def give_back_share(self, partition: str | None, client: str, count: int) -> None:
+        """Note bytes, counted for these, that were answered or whose session has ended."""
+        for one in self._admission.give_back(partition, client, count, trio.current_time()):
+            freed = self._freed.pop(one, None)
+            if freed is not None:
+                freed.set()
+        self.give_back(count)

@@ -214,8 +214,7 @@ async def _serve_at(
             held=held,
             rng=seams.rng,
             now_us=seams.now_us,
-            in_flight=InFlightBytes(config.in_flight_bytes_max),
-            admission=_admission_of(config),
+            in_flight=InFlightBytes(config.in_flight_bytes_max, _admission_of(config)),
             origins=Origins.of(config.allow_origin, _addresses(listeners, record)),
         )
         endpoint = Endpoint(listeners.websocket, seams.messages, host, nursery)

@@ -21,7 +21,6 @@ from regions.proxy.config import ProxyConfig
 from regions.proxy.held_partitions import HeldPartitions
 from regions.proxy.in_flight_bytes import InFlightBytes
 from regions.proxy.origins import Origins
-from regions.proxy.protocol.append_admission import AppendAdmission
 from regions.proxy.traffic import Traffic
 from topology.errors import (
     ClosedError,
@@ -55,7 +54,6 @@ class SessionHost:
     rng: random.Random
     now_us: Callable[[], int]
     in_flight: InFlightBytes
-    admission: AppendAdmission
     origins: Origins
     traffic: Traffic = attrs.field(factory=Traffic)
     draining: trio.Event = attrs.field(factory=trio.Event)

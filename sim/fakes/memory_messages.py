@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 import attrs
 import trio
 
-from geolog.transport.message_socket import MessageSocket, SocketClosedError, UnreadBytes
+from geolog.transport.message_socket import ServedSocket, SocketClosedError, UnreadBytes
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
 
 _HEADER = struct.Struct("<BI")
@@ -33,7 +33,7 @@ class _Ping:
 
 
 class MemoryMessageSocket:
-    """A `MessageSocket` over a connection of the transport seam."""
+    """A `ServedSocket` over a connection of the transport seam."""
 
     def __init__(self, stream: ByteStream, message_bytes_max: int) -> None:
         self._stream = stream
@@ -43,6 +43,7 @@ class MemoryMessageSocket:
         self._turn = trio.Lock()
         self._is_closed = False
         self._pings: deque[_Ping] = deque()
+        self._next: str | bytes | None = None
         self.subprotocol: str | None = None
 
     def __repr__(self) -> str:
@@ -55,6 +56,17 @@ class MemoryMessageSocket:
 
     async def receive(self) -> str | bytes:
         """The next message. SocketClosedError."""
+        await self.wait_message()
+        assert self._next is not None
+        message, self._next = self._next, None
+        return message
+
+    async def wait_message(self) -> None:
+        """Wait until a message has come. SocketClosedError."""
+        if self._next is None:
+            self._next = await self._next_message()
+
+    async def _next_message(self) -> str | bytes:
         try:
             while True:
                 kind, body = await self._receive()
@@ -171,7 +183,7 @@ class MemoryMessages:
         self,
         stream: ByteStream,
         choose: Callable[[Sequence[str]], str | None],
-        handle: Callable[[MessageSocket, str], Awaitable[None]],
+        handle: Callable[[ServedSocket, str], Awaitable[None]],
         *,
         refusal: str,
         message_bytes_max: int,

@@ -10,7 +10,12 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from geolog.transport.message_socket import MessageSocket, MessageTransport, UnreadBytes
+from geolog.transport.message_socket import (
+    MessageSocket,
+    MessageTransport,
+    ServedSocket,
+    UnreadBytes,
+)
 from geolog.transport.seam import Address, ByteStream
 from relay.protocol.bridge_messages import BridgeHello, BridgeRefused, BridgeWelcome
 from relay.wire.bridge import (
@@ -95,6 +100,17 @@ class _ShiftedSocket:
         return message
 
 
+@attrs.define(eq=False)
+class _ShiftedServedSocket(_ShiftedSocket):
+    """Likewise, of a server."""
+
+    _served: ServedSocket = attrs.field(kw_only=True)
+
+    async def wait_message(self) -> None:
+        """See `ServedSocket`."""
+        await self._served.wait_message()
+
+
 @attrs.frozen
 class OtherVersion:
     """The messages of a relay whose versions are `shift` above those of the others."""
@@ -116,13 +132,15 @@ class OtherVersion:
         async with self._messages.open(
             address, target, subprotocols=subprotocols, message_bytes_max=message_bytes_max
         ) as socket:
-            yield self._shifted(socket, is_home=False)
+            if socket.subprotocol == SUBPROTOCOL_BRIDGE:
+                socket = _ShiftedSocket(socket, self._shift, is_home=False, met=self._met)
+            yield socket
 
     async def serve(
         self,
         stream: ByteStream,
         choose: Callable[[Sequence[str]], str | None],
-        handle: Callable[[MessageSocket, str], Awaitable[None]],
+        handle: Callable[[ServedSocket, str], Awaitable[None]],
         *,
         refusal: str,
         message_bytes_max: int,
@@ -130,8 +148,12 @@ class OtherVersion:
     ) -> None:
         """Serve one accepted connection. See `MessageTransport`."""
 
-        async def handle_shifted(socket: MessageSocket, target: str) -> None:
-            await handle(self._shifted(socket, is_home=True), target)
+        async def handle_shifted(socket: ServedSocket, target: str) -> None:
+            if socket.subprotocol == SUBPROTOCOL_BRIDGE:
+                socket = _ShiftedServedSocket(
+                    socket, self._shift, is_home=True, met=self._met, served=socket
+                )
+            await handle(socket, target)
 
         await self._messages.serve(
             stream,
@@ -141,8 +163,3 @@ class OtherVersion:
             message_bytes_max=message_bytes_max,
             unread=unread,
         )
-
-    def _shifted(self, socket: MessageSocket, *, is_home: bool) -> MessageSocket:
-        if socket.subprotocol != SUBPROTOCOL_BRIDGE:
-            return socket
-        return _ShiftedSocket(socket, self._shift, is_home, self._met)

@@ -52,6 +52,8 @@ class LineSocket:
         self._lines = lines
         self._changed = trio.Event()
         self._closed: SocketClosedError | None = None
+        self._turn_count = -1
+        """Lines that were taken when others had a turn."""
         self.taken_count = 0
         """Lines that the session has begun to append."""
         self.answers: list[str] = []
@@ -71,15 +73,22 @@ class LineSocket:
 
     async def receive(self) -> str:
         """The next line; SocketClosedError once all are answered."""
+        await self.wait_message()
+        if self._closed is not None or self.taken_count == len(self._lines):
+            raise self._closed or SocketClosedError(None, "the request is over")
+        line = self._lines[self.taken_count]
+        self.taken_count += 1
+        return line
+
+    async def wait_message(self) -> None:
+        """Return while a line is left; else wait until all are answered."""
         if self._closed is None and self.taken_count < len(self._lines):
-            if self.taken_count % _TURN_LINES == 0:
+            if self.taken_count % _TURN_LINES == 0 and self.taken_count != self._turn_count:
+                self._turn_count = self.taken_count
                 await trio.lowlevel.checkpoint()
-            line = self._lines[self.taken_count]
-            self.taken_count += 1
-            return line
+            return
         while self._closed is None and len(self.answers) < len(self._lines):
             await self._changed.wait()
-        raise self._closed or SocketClosedError(None, "the request is over")
 
     async def send(self, message: str | bytes) -> None:
         """Keep an answer; messages about the session say nothing about a line."""

@@ -132,7 +132,7 @@ class ProxyMetrics(Collector):
         yield CounterMetricFamily(
             "geolog_proxy_early_refusals",
             "Frames and lines refused because too much was unanswered.",
-            self._proxy.host.admission.refusals_count,
+            self._proxy.host.in_flight.refusals_count,
         )
         yield CounterMetricFamily(
             "geolog_proxy_redirects",

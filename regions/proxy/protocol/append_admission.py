@@ -5,6 +5,9 @@ proxy, for its partition, and for its client. Above a bound the next frame is re
 and early: waiting would only make the queue longer, and the answers late. The refusal says when
 to come back: when half of the bound is free, at the speed of the last answers.
 
+Sealed batches count, too, but none is refused: it waits at the bound of its partition or client
+(`full_of`), until a tenth of it is free. So a session that waits need not look at every answer.
+
 A client that numbers its records sends a refused one again, and must not find a later one in
 the log by then, because numbers only rise. So once a frame of a writer is refused, so are the
 later ones that its session sends, until the refused one comes again (`RefusedSeqs`).
@@ -12,16 +15,22 @@ later ones that its session sends, until the refused one comes again (`RefusedSe
 Invariant: a partition or client without a frame has no entry here.
 """
 
+from collections.abc import Iterator
+
 from topology.errors import OverCapacityError
 
+_FREED_SHARE = 0.9
 _WINDOW_S = 1.0
 """Answers are counted for this long to get their speed."""
 _RETRY_S_MIN = 0.05
 _RETRY_S_MAX = 10.0
 
+_Share = tuple[str, dict[str, int], str, int]
+"""A name to tell, counts, the key in them, and the bound on its count."""
+
 
 class AppendAdmission:
-    """Bytes of frames without an answer, and the bounds on them."""
+    """Bytes of frames and batches without an answer, and the bounds on them."""
 
     def __init__(
         self, *, proxy_bytes_max: int, partition_bytes_max: int, client_bytes_max: int
@@ -48,11 +57,11 @@ class AppendAdmission:
         proxy_bytes: what is in flight in the proxy, sealed batches included. A frame that is
         larger than a bound is taken if nothing else counts towards it.
         """
-        for subject, taken, bound in (
-            (partition, self._by_partition.get(partition, 0), self._partition_max),
-            (f"client {client}", self._by_client.get(client, 0), self._client_max),
-            ("this proxy", proxy_bytes, self._proxy_max),
-        ):
+        shares = [
+            (name, counts.get(key, 0), bound)
+            for name, counts, key, bound in self._shares(partition, client)
+        ]
+        for subject, taken, bound in (*shares, ("this proxy", proxy_bytes, self._proxy_max)):
             if taken and taken + size_bytes > bound:
                 self.refusals_count += 1
                 error = OverCapacityError(
@@ -62,21 +71,48 @@ class AppendAdmission:
                 return error
         return None
 
-    def take(self, partition: str, client: str, size_bytes: int) -> None:
-        """A frame was taken."""
-        for counts, key in ((self._by_partition, partition), (self._by_client, client)):
+    def full_of(self, partition: str | None, client: str | None) -> str | None:
+        """The one of these two that is full, for which a batch has to wait; None if neither is."""
+        for name, counts, key, bound in self._shares(partition, client):
+            taken = counts.get(key, 0)
+            if taken and taken >= bound:
+                return name
+        return None
+
+    def _shares(self, partition: str | None, client: str | None) -> Iterator[_Share]:
+        if partition is not None:
+            yield partition, self._by_partition, partition, self._partition_max
+        if client is not None:
+            yield f"client {client}", self._by_client, client, self._client_max
+
+    def take(self, partition: str | None, client: str, size_bytes: int) -> None:
+        """A frame or batch was taken; without a partition while it is not known."""
+        for _, counts, key, _ in self._shares(partition, client):
             counts[key] = counts.get(key, 0) + size_bytes
 
-    def give_back(self, partition: str, client: str, size_bytes: int, now_s: float) -> None:
-        """A frame was answered, or its session has ended."""
-        for counts, key in ((self._by_partition, partition), (self._by_client, client)):
-            left = counts.get(key, 0) - size_bytes
+    def give_back(
+        self, partition: str | None, client: str, size_bytes: int, now_s: float
+    ) -> list[str]:
+        """A frame or batch was answered, or its session has ended: which of the two was freed.
+
+        The name is that of `full_of`; it may not have been full. Without a partition it was
+        not appended at all.
+        """
+        freed: list[str] = []
+        for name, counts, key, bound in self._shares(partition, client):
+            before = counts.get(key, 0)
+            left = before - size_bytes
             assert left >= 0, f"{key}: more bytes were given back than taken"
             if left:
                 counts[key] = left
             else:
                 counts.pop(key, None)
-        self._note_answered(size_bytes, now_s)
+            low = _FREED_SHARE * bound
+            if before >= low and (left < low or not left):
+                freed.append(name)
+        if partition is not None:
+            self._note_answered(size_bytes, now_s)
+        return freed
 
     def _note_answered(self, size_bytes: int, now_s: float) -> None:
         self._answered_bytes += size_bytes

@@ -18,7 +18,12 @@ from geolog.client.writing.writer_session import open_session
 from geolog.protocol.session_home import SessionHome
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterStanding
-from geolog.transport.message_socket import MessageSocket, SocketClosedError, UnreadBytes
+from geolog.transport.message_socket import (
+    MessageSocket,
+    ServedSocket,
+    SocketClosedError,
+    UnreadBytes,
+)
 from geolog.transport.seam import Address, ByteStream
 from geolog.wire.session.batches import (
     SUBPROTOCOL_BATCHES,
@@ -127,7 +132,7 @@ class NextProxies:
         self,
         stream: ByteStream,
         choose: Callable[[Sequence[str]], str | None],
-        handle: Callable[[MessageSocket, str], Awaitable[None]],
+        handle: Callable[[ServedSocket, str], Awaitable[None]],
         *,
         message_bytes_max: int,
         refusal: str,

@@ -82,11 +82,15 @@ class BatchesClient:
 
 @asynccontextmanager
 async def open_batches(
-    cluster: InProcessCluster, proxy: WriteProxy, stream: StreamName | str
+    cluster: InProcessCluster,
+    proxy: WriteProxy,
+    stream: StreamName | str,
+    *,
+    host: str = "application",
 ) -> AsyncIterator[BatchesClient]:
     """Open a session, and a channel to the stream's first partition."""
     async with open_session(
-        cluster, proxy, SESSION_PATH, subprotocols=(SUBPROTOCOL_BATCHES,)
+        cluster, proxy, SESSION_PATH, subprotocols=(SUBPROTOCOL_BATCHES,), host=host
     ) as session:
         client = BatchesClient(session.socket)
         told = await client.ask(DescribeRequest(1, str(stream)))

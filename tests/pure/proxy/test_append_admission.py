@@ -1,5 +1,6 @@
 """Frames are refused early, and numbered records never overtake one that was refused."""
 
+import random
 from collections import Counter
 
 import pytest
@@ -69,6 +70,28 @@ def test_a_refusal_says_when_half_of_the_bound_is_free_at_the_speed_of_the_answe
     assert refusal is not None
     assert str(refusal) == "p has 50 bytes of unanswered appends; 50 are allowed"
     assert refusal.retry_after_s == 1.0
+
+
+@given(st.lists(FRAMES, min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_whatever_batches_wait_for_is_freed_before_all_is_answered(
+    batches: list[tuple[str, str, int]], rng: random.Random
+) -> None:
+    core, waited_for = admission(), set()
+    for partition, client, size in batches:
+        core.take(None, client, size)  # As a session has it before it knows the partition.
+        core.give_back(None, client, size, now_s=1.0)
+        core.take(partition, client, size)
+        waited_for |= {core.full_of(partition, None), core.full_of(None, client)} - {None}
+    rng.shuffle(batches)
+
+    freed = []
+    for partition, client, size in batches:
+        for name in core.give_back(partition, client, size, now_s=1.0):
+            freed.append(name)
+            assert name not in (core.full_of(partition, None), core.full_of(None, client))
+
+    assert waited_for <= set(freed)
+    assert len(freed) == len(set(freed))
 
 
 def test_a_frame_above_a_bound_is_taken_alone() -> None:
