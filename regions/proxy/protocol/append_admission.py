@@ -72,7 +72,7 @@ class AppendAdmission:
         return None
 
     def full_of(self, partition: str | None, client: str | None) -> str | None:
-        """The one of these two that is full, for which a batch has to wait; None if neither is."""
+        """The one of these two that is full: a batch has to wait for it; None if neither is."""
         for name, counts, key, bound in self._shares(partition, client):
             taken = counts.get(key, 0)
             if taken and taken >= bound:
