@@ -92,8 +92,12 @@ class Writer:
         transaction_id: int | None = None,
         seq: int | None = None,
         expect_sequence: int | None = None,
+        local_only: bool = False,
     ) -> Receipt:
         """Append one record; wait until the writer's ack level is reached.
+
+        local_only: the record must not leave the region of the stream's home; readers elsewhere
+        get a gap.
 
         ConflictError: the transaction id or seq goes back, the seq was used for other bytes, or
         the record would not get `expect_sequence`. FencedError: another writer owns the stream
@@ -105,7 +109,7 @@ class Writer:
         """
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
-            expect_sequence=expect_sequence,
+            expect_sequence=expect_sequence, local_only=local_only,
         )  # fmt: skip
         append = await self._put(fields, is_posted=False)
         try:
@@ -120,18 +124,22 @@ class Writer:
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
+        local_only: bool = False,
     ) -> list[Receipt]:
         """Append records in order, all in flight at once; return their receipts in order.
 
-        key, headers: of each record. If a record is wrong, none is sent: TooLargeError,
-        InvalidArgumentError. Otherwise each is answered as `append` would answer it, and the
-        error of the first that failed is raised: then any of the records may be in the log.
+        key, headers, local_only: of each record. If a record is wrong, none is sent:
+        TooLargeError, InvalidArgumentError. Otherwise each is answered as `append` would answer
+        it, and the error of the first that failed is raised: then any of the records may be in
+        the log.
 
         Cancelled or out of time, it withdraws the records that were not sent yet.
         """
         appends: list[QueuedAppend[Waiter]] = []
         try:
-            for fields in checked_records(values, key=key, headers=headers):
+            for fields in checked_records(
+                values, key=key, headers=headers, local_only=local_only
+            ):
                 appends.append(  # noqa: PERF401 - an error leaves those to withdraw.
                     await self._put(fields, is_posted=False)
                 )
@@ -151,6 +159,7 @@ class Writer:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
+        local_only: bool = False,
     ) -> None:
         """Append one record without an answer; return once it is in the window.
 
@@ -158,8 +167,9 @@ class Writer:
         raises the error.
         """
         fields = RecordFields(
-            value=value, key=key, headers=headers, transaction_id=transaction_id
-        )
+            value=value, key=key, headers=headers, transaction_id=transaction_id,
+            local_only=local_only,
+        )  # fmt: skip
         append = await self._put(fields, is_posted=True)
         if self._writer.has_spool:
             await wait_done(self._inlet, append)
@@ -175,11 +185,12 @@ class Writer:
         transaction_id: int | None = None,
         seq: int | None = None,
         expect_sequence: int | None = None,
+        local_only: bool = False,
     ) -> Pending:
         """Append one record without waiting. WouldBlock while the window is full."""
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
-            expect_sequence=expect_sequence,
+            expect_sequence=expect_sequence, local_only=local_only,
         )  # fmt: skip
         return Pending(self._residence, self._inlet, self._inlet.put_nowait(fields))
 

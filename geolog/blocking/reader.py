@@ -11,7 +11,7 @@ from geolog.blocking.waiting import Waiter, new_waiter, wait_for
 from geolog.client.cursors.cursor_reader import CursorReader
 from geolog.client.reading.reader import Reader as TrioReader
 from geolog.client.reading.reader import ReadTrimmedError, no_cursor
-from geolog.client.reading.record import Gap, Record, RecordBatch
+from geolog.client.reading.record import Gap, GapReason, Record, RecordBatch
 from geolog.client.reading.taken import taken_before, taken_to
 from geolog.portal.call import Call
 from geolog.portal.outlet import Outlet
@@ -32,7 +32,8 @@ class Reader:
     `Log.open_reader` opens it.
 
     Iterating raises ReadTrimmedError where records were trimmed; its `gap` says which. Iterate
-    again to go on after them. `items` and `runs` give a `Gap` in their place instead.
+    again to go on after them. `items` and `runs` give a `Gap` in their place instead. Iterating
+    passes over local-only records of other regions; `items` and `runs` give a `Gap` for them.
     """
 
     def __init__(
@@ -63,9 +64,9 @@ class Reader:
         return self
 
     def __next__(self) -> Record:
-        item = self._next_item()
-        if isinstance(item, Gap):
-            raise ReadTrimmedError(item)
+        while isinstance(item := self._next_item(), Gap):
+            if item.reason is not GapReason.LOCAL_ONLY:
+                raise ReadTrimmedError(item)
         return item
 
     def items(self) -> "Items[Record | Gap]":
@@ -144,9 +145,9 @@ class Reader:
         return record
 
     def _next_batch(self) -> RecordBatch:
-        run = self._next_run()
-        if isinstance(run, Gap):
-            raise ReadTrimmedError(run)
+        while isinstance(run := self._next_run(), Gap):
+            if run.reason is not GapReason.LOCAL_ONLY:
+                raise ReadTrimmedError(run)
         return run
 
     def _next_run(self) -> RecordBatch | Gap:

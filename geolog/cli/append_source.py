@@ -11,7 +11,7 @@ from geolog.cli.signals import heeded
 from geolog.cli.terminal.record_formats import Format, Parser, parser_of
 from geolog.cli.terminal.record_input import RecordInputs
 from geolog.client.proxies.proxies import Via
-from geolog.client.writing.record_fields import record_size_bytes
+from geolog.client.writing.record_fields import RecordFields, size_of
 from geolog.protocol.append_failure import in_other_words
 from geolog.wire.session.messages import RecordContent
 from topology.errors import GeologError, InvalidArgumentError, TooLargeError
@@ -38,6 +38,8 @@ class AppendOptions:
     writer_id: str | None
     first_seq: int
     expect_sequence: int | None
+    is_local_only: bool
+    """Whether no record may leave the region of the stream's home."""
     spool: str | None
     """Directory of the writer's spool."""
     spool_bytes: int
@@ -85,11 +87,19 @@ async def push_inputs(inputs: RecordInputs, options: AppendOptions, push: Push) 
         await push(parser, parser.end())
 
 
-def check_record(outgoing: RecordContent, place: str) -> None:
-    """Raise the error of a record that cannot be appended, with its place in the input."""
+def check_record(outgoing: RecordContent, place: str, *, is_local_only: bool = False) -> None:
+    """Raise the error of a record that cannot be appended, with its place in the input.
+
+    is_local_only: also if the record itself does not say so.
+    """
+    fields = RecordFields(
+        value=outgoing.value,
+        key=outgoing.key,
+        headers=outgoing.headers,
+        transaction_id=outgoing.transaction_id,
+        local_only=is_local_only or outgoing.local_only,
+    )
     try:
-        record_size_bytes(
-            outgoing.value, outgoing.key, outgoing.headers, outgoing.transaction_id
-        )
+        size_of(fields)
     except (InvalidArgumentError, TooLargeError) as error:
         raise in_other_words(error, f"{place}: {error}") from error

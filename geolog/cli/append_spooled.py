@@ -187,6 +187,7 @@ class _Pusher:
                 key=outgoing.key,
                 headers=outgoing.headers,
                 transaction_id=outgoing.transaction_id,
+                local_only=outgoing.local_only,
                 seq=self._seq,
                 is_posted=True,
             )

@@ -55,7 +55,7 @@ from geolog.client.reading.bounds import (
 from geolog.client.reading.pattern_reads import PatternReads
 from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.reader import Reader
-from geolog.client.reading.record import Gap
+from geolog.client.reading.record import Gap, GapReason
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.reading.stream_reader import (
     check_count,
@@ -690,6 +690,8 @@ class Log:
             async for run in reader.runs():
                 if not isinstance(run, Gap):
                     return run.first_sequence + run.first_row
+                if run.reason is GapReason.LOCAL_ONLY and run.from_sequence is not None:
+                    return run.from_sequence
         return end.sequence
 
     @_public
@@ -1004,13 +1006,16 @@ class Log:
         *,
         into: str,
         progress: Callable[[int], None] | None = None,
+        left_out: Callable[[int], None] | None = None,
     ) -> int:
         """Append the records of a divergence to a stream, each once; returns how many.
 
         They go under a writer id of their own, with their old sequences as seqs; the ids and
         seqs of their writers, times and transaction ids go into headers (`diverged-…`). Repeat
-        it if it fails: records that are there are not appended again. progress: called with the
-        records appended so far. NoSuchStreamError, NotFoundError; errors as of appending.
+        it if it fails: records that are there are not appended again. Local-only records are
+        left out: read them in their region. progress: called with the records appended so far.
+        left_out: called with the number of those left out, so far. NoSuchStreamError,
+        NotFoundError; errors as of appending.
         """
         record = await self._catalog.read_latest(StreamName.parse(name))
         rest = await self._failovers.named_rest(record, divergence)
@@ -1021,6 +1026,7 @@ class Log:
                 forks,
                 lambda writer_id: self.open_writer(into, writer_id=writer_id),
                 progress or (lambda _count: None),
+                left_out or (lambda _count: None),
             )
 
     @_public
@@ -1160,6 +1166,7 @@ class Log:
             name,
             home_epoch=record.home_epoch,
             origin=record.home if record.is_mirror(name) else None,
+            is_abroad=self.region not in (None, record.region_of(name)),
             has_rows=bool(name.region or record.origin or name.rest),
             check_life=partial(self._catalog.check_same, record),
             partitions=self._partitions,

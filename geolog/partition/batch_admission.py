@@ -35,7 +35,7 @@ Acceptance decides, not acknowledgement: as soon as a fence is accepted, no
 batch of an older session is. A session appends only where it has fenced, so a batch of an epoch
 that the partition does not know comes from a session that has been forgotten.
 
-Rules: PROTOCOL S7, S9, S11, S19 and S22.
+Rules: PROTOCOL H26, S7, S9, S11, S19 and S22.
 """
 
 from collections.abc import Iterable
@@ -44,9 +44,9 @@ from geolog.protocol.partition_state import PartitionState
 from geolog.protocol.stream_state import PartitionName
 from geolog.protocol.writer_fence import may_fence
 from geolog.protocol.writer_standing import WriterFence
-from geolog.wire.batch_terms import BatchTerms
+from geolog.wire.batch_terms import BatchTerms, local_only_with_transaction
 from geolog.wire.entry import WriterStamp
-from topology.errors import ConflictError, FencedError
+from topology.errors import ConflictError, FencedError, InvalidArgumentError
 
 
 class FenceRefusedError(FencedError):
@@ -64,8 +64,12 @@ class SkippedSeqError(ConflictError):
 class BatchAdmission:
     """Judges batches and fences in the order in which they come; remembers the accepted."""
 
-    def __init__(self, name: PartitionName, state: PartitionState) -> None:
+    def __init__(
+        self, name: PartitionName, state: PartitionState, *, has_home: bool = True
+    ) -> None:
+        """has_home: whether the stream is `regional`."""
         self._name = name
+        self._has_home = has_home
         self._transaction_id = state.transaction_id  # The highest accepted so far.
         # Of each writer, since this owner began.
         self._seqs: dict[bytes, int] = {}  # The highest.
@@ -151,6 +155,13 @@ class BatchAdmission:
 
     def _check(self, terms: BatchTerms, sequence_next: int) -> None:
         expected, first = terms.expect_sequence, terms.transaction_first
+        if terms.is_local_only and not self._has_home:
+            raise InvalidArgumentError(
+                f"{self._name} is global: its records lie in several regions, so none can be"
+                " local-only. Append it to a regional stream"
+            )
+        if terms.is_local_only and first is not None:
+            raise local_only_with_transaction(first)
         if expected is not None and expected != sequence_next:
             raise ConflictError(
                 f"{self._name}: the append expects sequence {expected}, but the next one is"

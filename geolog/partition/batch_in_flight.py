@@ -67,6 +67,11 @@ class PartInFlight(SentBatch, ABC):
 
     @property
     @abstractmethod
+    def is_local_only(self) -> bool:
+        """Whether it must not leave the region, nor share an entry with what may."""
+
+    @property
+    @abstractmethod
     def is_numbered(self) -> bool:
         """Whether a named writer numbered its records."""
 
@@ -108,6 +113,7 @@ def encode_parts(
         first_sequence=parts[0].first_sequence,
         append_time_us=append_time_us,
         writers=[part.stamp for part in parts],
+        is_local_only=parts[0].is_local_only,
     )
 
 
@@ -129,6 +135,11 @@ class BatchInFlight(PartInFlight):
     def is_alone(self) -> bool:
         """Whether it must be an entry of its own: it may share one with other batches."""
         return False
+
+    @property
+    def is_local_only(self) -> bool:
+        """Whether its records must not leave the region."""
+        return self.terms.is_local_only
 
     @property
     def is_numbered(self) -> bool:
@@ -208,6 +219,11 @@ class FenceInFlight(PartInFlight):
     def is_alone(self) -> bool:
         """Whether it must be an entry of its own: it must, a control entry."""
         return True
+
+    @property
+    def is_local_only(self) -> bool:
+        """Whether it must not leave the region: mirrors need it."""
+        return False
 
     @property
     def stamp(self) -> WriterStamp | None:

@@ -1,4 +1,7 @@
-"""An entry on its way into a mirror: the home's bytes, and their place in the home's log."""
+"""An entry on its way into a mirror: the home's bytes, and their place in the home's log.
+
+Rules: PROTOCOL H26.
+"""
 
 import attrs
 from crc32c import crc32c
@@ -43,7 +46,10 @@ class SegmentBegin:
 
 @attrs.frozen(eq=False)
 class MirrorEntry:
-    """An entry of the home's log, checked and ready to be written as it is."""
+    """An entry of the home's log, checked and ready to be written as it is.
+
+    Of a local-only entry a mirror gets the placeholder, even if the whole entry came.
+    """
 
     encoded: EncodedEntry
     mark: Watermark
@@ -61,7 +67,7 @@ class MirrorEntry:
         previous: Watermark | None,
         begin: SegmentBegin | None = None,
     ) -> "MirrorEntry":
-        """Check the bytes of an entry. DamagedBytesError.
+        """Check the bytes of an entry, and keep what a mirror may have. DamagedBytesError.
 
         previous: the entry before it at home; None if the mirror begins with it. begin: of its
         segment, if it is the first entry there.
@@ -70,7 +76,7 @@ class MirrorEntry:
         decoded.verify()
         header = decoded.header
         return cls(
-            EncodedEntry(header, (data,), crc32c(data)),
+            EncodedEntry(header, (data,), crc32c(data)).as_relayed(),
             Watermark(
                 home_epoch=header.home_epoch,
                 segment=header.segment,

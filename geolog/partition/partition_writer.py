@@ -171,7 +171,7 @@ class PartitionWriter:
         self.acknowledged = taken.state
         self._sent_state = taken.state.copy()
         self._sequencer = Sequencer(taken.state.sequence_next, taken.state.append_time_us)
-        self._admission = BatchAdmission(name, taken.state)
+        self._admission = BatchAdmission(name, taken.state, has_home=stream.home is not None)
         self._waiting: WaitingParts[PartInFlight] = WaitingParts()
         self._is_turn_awaited = False
         """Whether what waits is sent once the tasks that are ready have run."""

@@ -36,6 +36,10 @@ class _Coming:
     error: GeologError | None = None
 
 
+class LocalOnlyElsewhereError(DataLostError):
+    """The batch is local-only and was appended in another region: its bytes are not here."""
+
+
 class BatchReadBack:
     """Reads back batches of named writers, to compare them with repeats."""
 
@@ -53,7 +57,10 @@ class BatchReadBack:
         return f"BatchReadBack({len(self._kept)} batches, {self._kept_bytes} bytes kept)"
 
     async def read(self, name: PartitionName, batch: WrittenBatch) -> Batch:
-        """The batch. TrimmedError, UnavailableError, DataLostError."""
+        """The batch. TrimmedError, UnavailableError, DataLostError.
+
+        LocalOnlyElsewhereError if only its placeholder is here.
+        """
         place = (name, batch.segment, batch.entry, batch.slot)
         while (coming := self._coming.get(place)) is not None:
             await coming.ended.wait()
@@ -94,6 +101,11 @@ class BatchReadBack:
             except NoSuchLedgerError:  # It was deleted with its row just now.
                 raise _trimmed(name, batch) from None
             fetched = await self._reader.read_one(ledger, entry)
+            if fetched.decoded.header.is_placeholder:
+                raise LocalOnlyElsewhereError(
+                    f"{name}: entry {batch.entry} of segment {batch.segment} is local-only in"
+                    " another region"
+                )
             slot = 0
             for index, line in enumerate(fetched.decoded.header.lines):
                 if slot == batch.slot:

@@ -6,7 +6,7 @@ reads the log. No append waits for anything here.
 
 The coordinator among them tells how far targets are of partitions that somebody follows.
 
-Rules: PROTOCOL T4 and T8.
+Rules: PROTOCOL H26, T4 and T8.
 """
 
 import logging
@@ -174,6 +174,7 @@ class RelayMulticast:
 
     def publish(self, name: PartitionName, encoded: EncodedEntry) -> None:
         """Queue an acknowledged entry for each relay that is connected."""
+        encoded = encoded.as_relayed()
         for relay in self._relays.values():
             if relay.is_connected:
                 relay.queue.push(_Acknowledged(name, encoded), encoded.length_bytes)

@@ -1,6 +1,6 @@
 """A named writer's batch whose seqs the log had before: found there, and compared.
 
-Rules: PROTOCOL S5 and S19.
+Rules: PROTOCOL H26, S5 and S19.
 """
 
 from collections.abc import Awaitable, Callable
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
+from geolog.partition.read_back import LocalOnlyElsewhereError
 from geolog.protocol.ids import DLSN, Sequence
 from geolog.protocol.owner_answers import FirstPlace, RepeatedRecords, lease_over
 from geolog.protocol.partition_state import BATCHES_REMEMBERED, WriterState, WrittenBatch
@@ -32,8 +33,9 @@ ReadBack = Callable[[PartitionName, WrittenBatch], Awaitable[Batch]]
 class ForgottenSeqError(ConflictError):
     """The seq is below its writer's highest, and its record is forgotten or trimmed.
 
-    `outcome` is `duplicate` if the record was appended and trimmed since, `refused` if it was
-    left out and is certainly not in the log, `unknown` if it is too old to be remembered.
+    `outcome` is `duplicate` if the record was appended, and was trimmed since or is local-only
+    in another region; `refused` if it was left out and is certainly not in the log; `unknown`
+    if it is too old to be remembered.
     """
 
     outcome: Outcome = "unknown"
@@ -73,6 +75,7 @@ class RepeatedBatch(RepeatedRecords):
         self._lease_left_s = lease_left_s
         self._name = name
         self._sealed = sealed
+        self._stamp = stamp
         self._seqs = list(stamp.seqs)
         self._writer_id = stamp.writer_id
         self._writer = writer
@@ -127,15 +130,38 @@ class RepeatedBatch(RepeatedRecords):
     async def _compared(self, written: WrittenBatch, seq: int, row: int) -> FirstPlace:
         row_there = written.seqs.row_of(seq)
         assert row_there is not None, f"{written} has no seq {seq}"
-        there = await self._read(written, seq)
-        if self._opened is None:
-            self._opened = open_batch(self._sealed.data)
-        if _fields_of(there, row_there) != _fields_of(self._opened, row):
-            raise ConflictError(f"{self._who(seq)} was appended before with different bytes")
+        try:
+            there = await self._read(written, seq)
+        except LocalOnlyElsewhereError as error:
+            self._compare_checksums(written, seq, error)
+        else:
+            if self._opened is None:
+                self._opened = open_batch(self._sealed.data)
+            if _fields_of(there, row_there) != _fields_of(self._opened, row):
+                raise ConflictError(
+                    f"{self._who(seq)} was appended before with different bytes"
+                )
         return FirstPlace(
             DLSN(written.segment, written.entry, written.slot + row_there),
             Sequence(written.first_sequence + row_there),
         )
+
+    def _compare_checksums(
+        self, written: WrittenBatch, seq: int, error: LocalOnlyElsewhereError
+    ) -> None:
+        """ForgottenSeqError unless the same batch was sealed before.
+
+        Records that are gathered again make another batch, even if each is the same.
+        """
+        sealed = self._sealed
+        found = (self._stamp.seqs, sealed.header_crc, sealed.body_crc)
+        if found == (written.seqs, written.header_crc, written.body_crc):
+            return
+        elsewhere = ForgottenSeqError(
+            f"{self._who(seq)} was appended, and cannot be compared: {error}"
+        )
+        elsewhere.outcome = "duplicate"
+        raise elsewhere from None
 
     async def _read(self, written: WrittenBatch, seq: int) -> Batch:
         """Read the batch in the log that has this seq. Each error says that it was appended."""
@@ -147,6 +173,8 @@ class RepeatedBatch(RepeatedRecords):
             )
             trimmed.outcome = "duplicate"
             raise trimmed from None
+        except LocalOnlyElsewhereError:
+            raise
         except DataLostError as error:
             lost = DataLostError(f"{self._who(seq)} was appended, and is lost: {error}")
             lost.outcome = "duplicate"

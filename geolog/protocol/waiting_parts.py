@@ -13,8 +13,9 @@ anyway, and then shares entries, too.
 
 Parts leave in the order in which they came. An entry has a bounded size, since readers fetch
 all of it for one record; a part that is larger is an entry of its own. So is a fence.
+Local-only parts share entries only with each other: a relay strips whole entries.
 
-Rules: PROTOCOL S31.
+Rules: PROTOCOL H26 and S31.
 """
 
 from collections import deque
@@ -42,6 +43,11 @@ class Part(Protocol):
     @property
     def is_alone(self) -> bool:
         """Whether it must be an entry of its own."""
+        ...
+
+    @property
+    def is_local_only(self) -> bool:
+        """Whether it shares an entry only with others that must not leave the region."""
         ...
 
 
@@ -91,6 +97,8 @@ class WaitingParts(Generic[P]):
             while parts and len(taken) < SHARED_PARTS_MAX and not parts[0].is_alone:
                 shared_bytes = size_bytes + parts[0].size_bytes
                 if shared_bytes > SHARED_BYTES_MAX:
+                    break
+                if parts[0].is_local_only != taken[0].is_local_only:
                     break
                 taken.append(parts.popleft())
                 size_bytes = shared_bytes

@@ -19,7 +19,7 @@ from geolog import blocking
 from geolog.client.connect import connect
 from geolog.client.log import Log, LogConfig
 from geolog.client.reading.bounds import AtSequence
-from geolog.client.reading.record import Gap
+from geolog.client.reading.record import Gap, GapReason
 from geolog.client.standing import NoSuchRegionError, check_region
 from geolog.ledger.nodes.node_pool import PoolConfig
 from geolog.ledger.nodes.placement_config import PlacementConfig
@@ -179,6 +179,8 @@ class GeologReader(DataSourceReader):
             )
 
     def _on_gap(self, gap: Gap) -> None:
+        if gap.reason is GapReason.LOCAL_ONLY:
+            return  # Nothing is lost: they are in the region in which they were appended.
         if self._options.is_failing_on_data_loss:
             raise TrimmedError(
                 f"{gap.stream}#{gap.partition}: records {gap.from_sequence} to"

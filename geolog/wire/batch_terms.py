@@ -3,6 +3,7 @@
 import attrs
 
 from geolog.wire.entry import WriterStamp
+from topology.errors import InvalidArgumentError
 
 
 @attrs.frozen(kw_only=True)
@@ -20,6 +21,19 @@ class BatchTerms:
     """The first transaction id in it, if any record has one."""
     transaction_last: int | None = None
     """The last transaction id, which is also the highest: they never decrease."""
+    is_local_only: bool = False
+    """Whether its records must not leave the region."""
 
 
 NO_TERMS = BatchTerms()
+
+
+def local_only_with_transaction(transaction_id: int) -> InvalidArgumentError:
+    """The error for a local-only record with a transaction id.
+
+    Mirrors would not know the id, so a later home could accept a lower one behind it.
+    """
+    return InvalidArgumentError(
+        f"a local-only record cannot have a transaction id, {transaction_id}: other regions"
+        " would not know it. Drop one of the two"
+    )

@@ -9,7 +9,7 @@ little-endian:
     4  header CRC32C u32    20 record count u32            48 entry u64
     8  version u8           24 batch count u32             56 first sequence u64
     9  kind u8              28 zero u32                    64 append time i64, µs UTC
-    10 zero u16             32 home epoch u64              72 a line per batch
+    10 flags u16            32 home epoch u64              72 a line per batch
     12 length of header u32                                   then the batches
 
 and each line, padded with zeros to 8 bytes:
@@ -21,9 +21,11 @@ and each line, padded with zeros to 8 bytes:
                                                            32 length of writer id u8, writer id
                                                               then the gaps between its seqs
 
-The header's checksum covers it from byte 8 on.
+The header's checksum covers it from byte 8 on. Flag 1: the entry is local-only, so its batches
+stay in the region in which it was appended. Elsewhere its placeholder stands for it: the header
+alone, the same from byte 4 on, with magic "GLEP".
 
-Rules: PROTOCOL S3.
+Rules: PROTOCOL H26 and S3.
 """
 
 import enum
@@ -54,7 +56,10 @@ from geolog.wire.limits import (
 from topology.errors import DamagedBytesError, InvalidArgumentError, TooLargeError
 
 MAGIC = b"GLEN"
+MAGIC_PLACEHOLDER = b"GLEP"
 VERSION = 1
+
+_LOCAL_ONLY = 1
 
 _FIXED = struct.Struct("<4sIBBHIIIIIQQQQq")
 _LINE = struct.Struct("<IIIIIHHqB")
@@ -113,11 +118,16 @@ class EntryHeader:
     lines: tuple[BatchLine, ...]
     header_bytes: int
     body_bytes: int
+    """Length of the batches, also if only a placeholder is here."""
+    is_local_only: bool = False
+    """Whether the batches stay in the region in which the entry was appended."""
+    is_placeholder: bool = False
+    """Whether the batches are not here."""
 
     @property
     def length_bytes(self) -> int:
-        """Length of the whole entry."""
-        return self.header_bytes + self.body_bytes
+        """Length of the whole entry, as it is here."""
+        return self.header_bytes + (0 if self.is_placeholder else self.body_bytes)
 
     @property
     def next_sequence(self) -> int:
@@ -144,6 +154,15 @@ class EncodedEntry:
         """The checksum of its header, which covers the checksums of its batches."""
         return _header_crc(self.buffers[0])
 
+    def as_relayed(self) -> "EncodedEntry":
+        """The entry as it may leave its region: as it is, or its placeholder if local-only."""
+        if not self.header.is_local_only or self.header.is_placeholder:
+            return self
+        header = attrs.evolve(self.header, is_placeholder=True)
+        front = bytes(self.buffers[0][: header.header_bytes])
+        data = MAGIC_PLACEHOLDER + front[len(MAGIC_PLACEHOLDER) :]
+        return EncodedEntry(header, (data,), crc32c(data))
+
     def join(self) -> bytes:
         """The entry in one piece."""
         return b"".join(self.buffers)
@@ -165,7 +184,8 @@ class Entry:
     _opened: dict[int, Batch] = attrs.field(init=False, factory=dict, repr=False)
 
     def open(self, index: int) -> Batch:
-        """Check and open one batch. DamagedBytesError."""
+        """Check and open one batch; a placeholder has none. DamagedBytesError."""
+        assert not self.header.is_placeholder, "a placeholder has no batches"
         header, view = self.batch_headers[index], self.batch_views[index]
         if not self._is_verified:
             verify_body(header, view)
@@ -185,7 +205,9 @@ class Entry:
 
     @property
     def raw_bytes(self) -> int:
-        """Length of all batches, unpacked."""
+        """Length of all batches, unpacked; of a placeholder, that of the placeholder."""
+        if self.header.is_placeholder:
+            return self.header.header_bytes
         return sum(header.raw_bytes for header in self.batch_headers)
 
     def columns(self, index: int) -> Columns:
@@ -211,8 +233,22 @@ class Entry:
                 verify_body(header, view)
             self._is_verified = True
 
+    def is_same_as(self, other: "Entry") -> bool:
+        """Whether both are the same entry, byte for byte; or a placeholder of the other.
+
+        Equal headers have equal checksums of the batches.
+        """
+        if self.header.is_placeholder or other.header.is_placeholder:
+            mine, others = self.header.header_bytes, other.header.header_bytes
+            magic = len(MAGIC)
+            return bool(self.data[magic:mine] == other.data[magic:others])
+        return self.data == other.data
+
     def records(self) -> Iterator[tuple[int, Batch, int]]:
-        """All records in order, as (slot, batch, row): slots count through the whole entry."""
+        """All records in order, as (slot, batch, row): slots count through the whole entry.
+
+        A placeholder gives none.
+        """
         slot = 0
         for index in range(len(self.batch_views)):
             batch = self.open(index)
@@ -231,9 +267,11 @@ def encode_entry(
     append_time_us: int,
     kind: EntryKind = EntryKind.DATA,
     writers: Sequence[WriterStamp | None] | None = None,
+    is_local_only: bool = False,
 ) -> EncodedEntry:
     """Put sealed batches, with the stamp of each, into one entry; the batches are not copied.
 
+    is_local_only: the batches must not leave the region.
     TooLargeError for an entry over its limit, InvalidArgumentError for numbers out of range.
     """
     stamps = [None] * len(batches) if writers is None else writers
@@ -249,6 +287,7 @@ def encode_entry(
         lines=tuple(line for line, _ in lines),
         header_bytes=_FIXED.size + sum(len(data) for _, data in lines),
         body_bytes=sum(batch.length_bytes for batch in batches),
+        is_local_only=is_local_only,
     )
     fault = _fault_of(header)
     if fault:
@@ -272,11 +311,12 @@ def decode_entry_header(data: bytes | memoryview) -> EntryHeader:
     if len(data) < _FIXED.size:
         raise DamagedBytesError(f"entry truncated to {len(data)} bytes, within its header")
     (
-        magic, header_crc, version, kind, reserved, header_bytes, body_bytes,
+        magic, header_crc, version, kind, flags, header_bytes, body_bytes,
         record_count, batch_count, reserved_too,
         home_epoch, segment, entry, first_sequence, append_time_us,
     ) = _FIXED.unpack_from(data)  # fmt: skip
-    if magic != MAGIC:
+    is_placeholder = magic == MAGIC_PLACEHOLDER
+    if magic != MAGIC and not is_placeholder:
         raise DamagedBytesError(f"an entry begins with {magic!r} instead of {MAGIC!r}")
     if not _FIXED.size < header_bytes <= min(len(data), ENTRY_BYTES_MAX):
         raise DamagedBytesError(f"impossible header length of an entry: {header_bytes} bytes")
@@ -284,8 +324,8 @@ def decode_entry_header(data: bytes | memoryview) -> EntryHeader:
         raise DamagedBytesError("the header of an entry does not match its checksum")
     if version != VERSION:
         raise DamagedBytesError(f"unknown version {version} of the entry format")
-    if kind not in _KINDS or reserved or reserved_too:
-        raise DamagedBytesError(f"unknown entry kind {kind}")
+    if kind not in _KINDS or flags & ~_LOCAL_ONLY or reserved_too:
+        raise DamagedBytesError(f"unknown entry kind {kind}, flags {flags}")
     header = EntryHeader(
         _KINDS[kind],
         home_epoch,
@@ -297,6 +337,8 @@ def decode_entry_header(data: bytes | memoryview) -> EntryHeader:
         _decode_lines(bytes(data[_FIXED.size : header_bytes]), batch_count),
         header_bytes,
         body_bytes,
+        bool(flags & _LOCAL_ONLY),
+        is_placeholder,
     )
     fault = _fault_of(header) or _fault_of_sums(header)
     if fault:
@@ -307,6 +349,7 @@ def decode_entry_header(data: bytes | memoryview) -> EntryHeader:
 def decode_entry(data: bytes | memoryview) -> Entry:
     """Decode an entry: its header, and the header of each batch, must be intact.
 
+    A placeholder has no batches.
     The bodies are checked by `Entry.verify`, and when a batch is opened. DamagedBytesError.
     """
     view = memoryview(data)
@@ -315,6 +358,8 @@ def decode_entry(data: bytes | memoryview) -> Entry:
         raise DamagedBytesError(
             f"an entry has {len(view)} bytes, its header says {header.length_bytes}"
         )
+    if header.is_placeholder:
+        return Entry(header, (), (), view)
     lengths = (line.length_bytes for line in header.lines)
     ends = pairwise(accumulate(lengths, initial=header.header_bytes))
     views = tuple(view[start:end] for start, end in ends)
@@ -405,7 +450,8 @@ def _decode_line(data: bytes, start: int) -> tuple[BatchLine, int]:
 
 def _encode_header(header: EntryHeader, lines: list[bytes]) -> bytes:
     fixed = _FIXED.pack(
-        MAGIC, 0, VERSION, header.kind, 0, header.header_bytes, header.body_bytes,
+        MAGIC, 0, VERSION, header.kind, _LOCAL_ONLY * header.is_local_only,
+        header.header_bytes, header.body_bytes,
         header.record_count, len(lines), 0,
         header.home_epoch, header.segment, header.entry,
         header.first_sequence, header.append_time_us,
@@ -429,6 +475,10 @@ def _fault_of(header: EntryHeader) -> str | None:
             f"home epoch {header.home_epoch}, segment {header.segment}, entry {header.entry}, "
             f"first sequence {header.first_sequence}: not valid for an entry"
         )
+    if header.is_local_only and header.kind is not EntryKind.DATA:
+        return "only an entry of records can be local-only"
+    if header.is_placeholder and not header.is_local_only:
+        return "only a local-only entry can have a placeholder"
     if not -INT64_MAX <= header.append_time_us <= INT64_MAX:
         return f"invalid append time of an entry: {header.append_time_us}"
     return None
@@ -436,8 +486,9 @@ def _fault_of(header: EntryHeader) -> str | None:
 
 def _fault_of_sums(header: EntryHeader) -> str | None:
     """Why the header and its lines do not match; None if they do."""
-    if header.length_bytes > ENTRY_BYTES_MAX:
-        return f"an entry of {header.length_bytes} bytes is over the limit of {ENTRY_BYTES_MAX}"
+    whole_bytes = header.header_bytes + header.body_bytes
+    if whole_bytes > ENTRY_BYTES_MAX:
+        return f"an entry of {whole_bytes} bytes is over the limit of {ENTRY_BYTES_MAX}"
     if sum(line.length_bytes for line in header.lines) != header.body_bytes:
         return "the batches of an entry do not add up to the length of its body"
     if sum(line.record_count for line in header.lines) != header.record_count:

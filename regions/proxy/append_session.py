@@ -276,6 +276,7 @@ class AppendSession:
                 key=record.key,
                 headers=record.headers,
                 transaction_id=record.transaction_id,
+                local_only=record.local_only,
                 seq=None if append.seq is None else append.seq + place,
                 expect_sequence=append.expect_sequence if place == 0 else None,
             )

@@ -4,7 +4,7 @@ The entry at the watermark is read first, and its checksum compared: a log that 
 entry there is not the one that the mirror copies, and nothing is sent from it. An empty mirror
 begins with the first entry that is left.
 
-Rules: PROTOCOL B7.
+Rules: PROTOCOL B7 and H26.
 """
 
 from collections.abc import AsyncIterator
@@ -82,7 +82,7 @@ class HomeLog:
             watermark,
             previous,
             SegmentBegin.of(segment) if header.entry == 0 else None,
-            EncodedEntry(header, (decoded.data,), crc32c(decoded.data)),
+            EncodedEntry(header, (decoded.data,), crc32c(decoded.data)).as_relayed(),
         )
 
 

@@ -103,7 +103,7 @@ class MulticastPlacing:
             encoded.header_crc,
             Sequence(header.next_sequence),
         )
-        return RelayedEntry(watermark, end, None, encoded)
+        return RelayedEntry(watermark, end, None, encoded.as_relayed())
 
     def on_read(self, end: Watermark) -> None:
         """The reader of the log is here: entries up to this place need not wait."""

@@ -120,6 +120,12 @@ class AnswersUnprintedError(GeologError):
     metavar="N",
     help="Append nothing unless the first record would get this sequence.",
 )
+@click.option(
+    "--local-only",
+    is_flag=True,
+    help="Keep the records in the region of the stream's home: relays do not carry them, and"
+    " readers in other regions get a gap.",
+)
 @click.pass_context
 def command(
     context: click.Context,
@@ -137,14 +143,15 @@ def command(
     spool: str | None,
     spool_bytes: int,
     expect_sequence: int | None,
+    local_only: bool,
 ) -> None:
     """Append records from FILEs, or else from stdin; each is acknowledged once it is durable.
 
     FILE - is stdin. Each file begins a new record.
 
     Formats: lines, one value per line; jsonl, one JSON object per line with value, and
-    optionally key, headers and transaction_id (docs/COMMAND.md); length-prefixed, each value
-    preceded by its length as a 4-byte big-endian number.
+    optionally key, headers, transaction_id and local_only (docs/COMMAND.md); length-prefixed,
+    each value preceded by its length as a 4-byte big-endian number.
 
     With -o jsonl, prints one answer per record, in order:
     {"partition":0,"dlsn":"1-0-0","sequence":0,"duplicate":false}
@@ -178,6 +185,7 @@ def command(
         writer_id=writer,
         first_seq=first_seq,
         expect_sequence=expect_sequence,
+        is_local_only=local_only,
         spool=spool,
         spool_bytes=spool_bytes,
     )
@@ -197,6 +205,11 @@ def _check_spooled(options: AppendOptions) -> None:
     if options.ack != "durable" or options.expect_sequence is not None:
         raise click.UsageError(
             "--spool takes records before the log answers: drop --ack and --expect-sequence"
+        )
+    if options.is_local_only:
+        raise click.UsageError(
+            "--spool may send records after the home has moved to another region: drop"
+            " --local-only, or --spool"
         )
     if this_invocation().config.output == "jsonl":
         raise click.UsageError(
@@ -325,6 +338,7 @@ class _Pusher:
         self._is_answered = options.ack != "none"
         self._seq = None if options.writer_id is None else options.first_seq
         self._expect_sequence = options.expect_sequence
+        self._is_local_only = options.is_local_only
 
     async def push(self, parser: Parser, records: Iterator[RecordContent]) -> None:
         """Push all of them, as the parser yields them."""
@@ -334,7 +348,7 @@ class _Pusher:
             try:
                 await self._push(outgoing)
             except (InvalidArgumentError, TooLargeError):
-                check_record(outgoing, parser.place)
+                check_record(outgoing, parser.place, is_local_only=self._is_local_only)
                 raise  # The record is well; an earlier one is not.
 
     async def _push(self, outgoing: RecordContent) -> None:
@@ -343,6 +357,7 @@ class _Pusher:
             key=outgoing.key,
             headers=outgoing.headers,
             transaction_id=outgoing.transaction_id,
+            local_only=self._is_local_only or outgoing.local_only,
             seq=self._seq,
             expect_sequence=self._expect_sequence,
             is_answered=self._is_answered,

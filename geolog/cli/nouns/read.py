@@ -23,9 +23,10 @@ from geolog.cli.terminal.read_statistics import read_statistics_line
 from geolog.cli.terminal.record_formats import FORMATS, Format, value_formatter
 from geolog.client.hedging import hedge_policy
 from geolog.client.reading.bounds import Bound, parse_bound
-from geolog.client.reading.record import Gap, Record
+from geolog.client.reading.record import Gap, GapReason, Record
 from geolog.client.reading.record_documents import record_document
 from geolog.settings.command_config import Output
+from geolog.settings.quantities import counted
 
 
 @attrs.frozen(kw_only=True)
@@ -300,6 +301,8 @@ class _Printer:
         self._count_max = options.count_max
         self._as_bytes = value_formatter(options.format, key_separator=options.key_separator)
         self._collected: list[Plain] = []
+        self._local_only_count = 0
+        """Records that stay in another region."""
 
     def take_all(self, records: Iterable[Record]) -> None:
         """Print records, up to the count."""
@@ -335,6 +338,9 @@ class _Printer:
                 print_json(document)
             case "json":
                 self._collected.append(document)
+            case "table" if gap.reason is GapReason.LOCAL_ONLY:
+                assert gap.from_sequence is not None
+                self._local_only_count += gap.to_sequence - gap.from_sequence
             case "table":
                 first = "up" if gap.from_sequence is None else gap.from_sequence
                 tell(
@@ -347,6 +353,11 @@ class _Printer:
         sys.stdout.flush()
 
     def end(self) -> None:
-        """Print the single JSON document, if that is the format."""
+        """Print the single JSON document, if that is the format; count what is elsewhere."""
+        if self._local_only_count:
+            tell(
+                f"{counted(self._local_only_count, 'local-only record')} of other regions left"
+                " out"
+            )
         if self._output == "json":
             show(self._collected, self._output)

@@ -17,9 +17,10 @@ from geolog.cli.signals import ending_at_signals
 from geolog.cli.terminal.output import show
 from geolog.cli.terminal.progress import Progress
 from geolog.client.log import Log
-from geolog.client.reading.record import Gap, Record
+from geolog.client.reading.record import Gap, GapReason, Record
 from geolog.client.reading.record_documents import record_document
 from geolog.client.relays.failovers import Divergence
+from geolog.settings.quantities import counted
 from topology.errors import ConflictError, DataLostError, InvalidArgumentError
 
 
@@ -152,20 +153,34 @@ async def _write_to(file: BinaryIO, which: _Which) -> int:
 
 
 async def _export_into(into: str, which: _Which) -> None:
+    left_counts: list[int] = []
     with Progress("records", sys.stderr) as progress:
         async with open_log(this_invocation()) as log:
             count = await log.export_divergence(
-                which.stream, which.divergence, into=into, progress=progress.at
+                which.stream,
+                which.divergence,
+                into=into,
+                progress=progress.at,
+                left_out=left_counts.append,
             )
     tell(f"{into} has the {count:,} records of {which.divergence}")
+    if left_counts:
+        tell(
+            f"{counted(left_counts[-1], 'local-only record')} left out: give --region to"
+            " `geolog relay divergence show` to read them where they are kept"
+        )
 
 
 async def _write_lines(log: Log, which: _Which, file: BinaryIO) -> int:
     """Write the records of a divergence as JSON lines; the number of them."""
-    count = 0
+    count = left_count = 0
     with Progress("records", sys.stderr, is_silent=file is sys.stdout.buffer) as progress:
         async with log.open_divergence(which.stream, which.divergence) as reader:
             async for item in reader.items():
+                if isinstance(item, Gap) and item.reason is GapReason.LOCAL_ONLY:
+                    assert item.from_sequence is not None
+                    left_count += item.to_sequence - item.from_sequence
+                    continue
                 if isinstance(item, Gap):
                     raise DataLostError(
                         f"records {item.from_sequence} to {item.to_sequence - 1} of"
@@ -176,6 +191,11 @@ async def _write_lines(log: Log, which: _Which, file: BinaryIO) -> int:
                 progress.at(count)
                 if count == which.count_max:
                     break
+    if left_count:
+        tell(
+            f"{counted(left_count, 'local-only record')} left out: give --region, the region"
+            " that keeps them"
+        )
     return count
 
 

@@ -249,4 +249,5 @@ def _parse_json(line: bytes, where: str) -> RecordContent | None:
 
 
 def _content(record: Record) -> dict[str, Plain]:
-    return content_document(record.value, record.key, record.headers)
+    content = content_document(record.value, record.key, record.headers)
+    return content | {"local_only": True} if record.is_local_only else content

@@ -2,7 +2,7 @@
 
 Invariant: a gap is reported if records of the range may be in it, and only then.
 
-Rules: PROTOCOL R10.
+Rules: PROTOCOL H26 and R10.
 """
 
 import attrs
@@ -13,7 +13,11 @@ from geolog.client.reading.read_range import UNKNOWN_SEQUENCE, Begin, Until, row
 from geolog.client.reading.record import Gap, GapReason, RecordBatch
 from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.wire.batch import Batch, open_batch, seal_batch
 from geolog.wire.entry import EntryKind
+
+_ABSENT: Batch = open_batch(seal_batch([b""], created_us=0).data)
+"""Stands for batches that are not here; local-only records have no transaction ids."""
 
 
 @attrs.define(eq=False)
@@ -29,6 +33,8 @@ class PartitionRange:
     """The part in a dead branch, if the read was to begin there."""
     diverged_last: TrimmedRun | None = None
     """The part in a dead branch, if the read was only to end there."""
+    is_abroad: bool = False
+    """Whether the reader is in another region than the log: local-only records stay there."""
     is_begun: bool = False
     is_over: bool = False
     """Whether the range has been read to its end."""
@@ -101,11 +107,15 @@ class PartitionRange:
     def batches_of(
         self, segment: SegmentRecord, fetched: FetchedEntry
     ) -> list[RecordBatch | Gap]:
-        """The records of an entry that are in the range, after the held gap if it is too."""
+        """The records of an entry that are in the range, after the held gap if it is too.
+
+        A gap, if they are local-only in another region.
+        """
         header = fetched.decoded.header
         if header.kind is not EntryKind.DATA:
             return []
         found: list[RecordBatch | Gap] = []
+        is_absent = header.is_placeholder or (header.is_local_only and self.is_abroad)
         slot = 0
         for index, line in enumerate(header.lines):
             if self.is_over:
@@ -120,19 +130,31 @@ class PartitionRange:
                 first_sequence=header.first_sequence + slot,
                 timestamp_us=header.append_time_us,
                 served_region=fetched.served_by.location.region,
-                batch=fetched.decoded.opened(index),
+                batch=_ABSENT if is_absent else fetched.decoded.opened(index),
                 end_row=line.record_count,
                 hedged=fetched.is_hedged,
                 origin=self.origin,
+                is_local_only=header.is_local_only,
                 stamp=line.writer,
             )
             slot += line.record_count
             found += self._decided(batch)
             cut = self._cut(batch)
             if len(cut):
-                found.append(cut)
+                found.append(self._local_only(cut) if is_absent else cut)
                 self.is_begun = True
-        return found
+        return _joined(found) if is_absent else found
+
+    def _local_only(self, batch: RecordBatch) -> Gap:
+        """The gap of records that are local-only in another region."""
+        return Gap(
+            self._stream,
+            self.name.number,
+            GapReason.LOCAL_ONLY,
+            batch.first_sequence + batch.first_row,
+            batch.end_sequence,
+            batch.epoch,
+        )
 
     def _decided(self, batch: RecordBatch) -> list[Gap]:
         """The held gap if this batch has the record after it, and that is not before the start.
@@ -167,3 +189,19 @@ class PartitionRange:
         if not first and end == batch.end_row:
             return batch
         return attrs.evolve(batch, first_row=min(first, end), end_row=end)
+
+
+def _joined(found: list[RecordBatch | Gap]) -> list[RecordBatch | Gap]:
+    """The same, with gaps of local-only records that follow each other as one."""
+    joined: list[RecordBatch | Gap] = []
+    for one in found:
+        last = joined[-1] if joined else None
+        if (
+            isinstance(one, Gap)
+            and isinstance(last, Gap)
+            and one.reason is last.reason is GapReason.LOCAL_ONLY
+        ):
+            joined[-1] = attrs.evolve(last, to_sequence=one.to_sequence)
+        else:
+            joined.append(one)
+    return joined

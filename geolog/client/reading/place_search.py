@@ -273,7 +273,7 @@ class PlaceSearch:
 
 def lowest_transaction_id(entry: Entry) -> int | None:
     """The first transaction id in the entry, which is its lowest; None if it has none."""
-    if entry.header.kind is not EntryKind.DATA:
+    if entry.header.kind is not EntryKind.DATA or entry.header.is_placeholder:
         return None
     for index in range(len(entry.header.lines)):
         if Columns.TRANSACTION_IDS in entry.columns(index):

@@ -280,6 +280,7 @@ def _record_of(message: Document) -> RecordBatch:
         end_row=1,
         hedged=message.get("hedged") is True,
         origin=None if message.get("origin") is None else fields.text("origin"),
+        is_local_only=message.get("local_only") is True,
     )
 
 

@@ -27,7 +27,8 @@ class Reader:
     """Reads one stream, or those of a pattern, in order. `Log.open_reader` opens it.
 
     Iterating raises ReadTrimmedError where records were trimmed; its `gap` says which. Iterate
-    again to go on after them. `items` and `runs` give a `Gap` in their place instead.
+    again to go on after them. `items` and `runs` give a `Gap` in their place instead. Iterating
+    passes over local-only records of other regions; `items` and `runs` give a `Gap` for them.
     """
 
     def __init__(self, what: str, source: RunSource) -> None:
@@ -50,9 +51,9 @@ class Reader:
         return self
 
     async def __anext__(self) -> Record:
-        item = await self._next_item()
-        if isinstance(item, Gap):
-            raise ReadTrimmedError(item)
+        while isinstance(item := await self._next_item(), Gap):
+            if item.reason is not GapReason.LOCAL_ONLY:
+                raise ReadTrimmedError(item)
         return item
 
     def items(self) -> "Items[Record | Gap]":
@@ -124,9 +125,9 @@ class Reader:
         return record
 
     async def _next_batch(self) -> RecordBatch:
-        run = await self._next_run()
-        if isinstance(run, Gap):
-            raise ReadTrimmedError(run)
+        while isinstance(run := await self._next_run(), Gap):
+            if run.reason is not GapReason.LOCAL_ONLY:
+                raise ReadTrimmedError(run)
         return run
 
     async def _next_run(self) -> RecordBatch | Gap:

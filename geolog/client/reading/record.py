@@ -31,6 +31,8 @@ class RecordBatch:
     """Whether an extra request, to a further replica, was answered first."""
     origin: str | None = None
     """The home that the records were relayed from, if they were read from a mirror."""
+    is_local_only: bool = False
+    """Whether the records must not leave the region in which they were appended."""
     stamp: WriterStamp | None = attrs.field(default=None, repr=False)
     """The named writer of the batch, and the seqs of all its rows; None without a name, and if
     a proxy has read it."""
@@ -52,7 +54,7 @@ class RecordBatch:
 
 
 class GapReason(enum.Enum):
-    """Why records that once existed cannot be read."""
+    """Why records that once existed cannot be read here."""
 
     TRIMMED = "trimmed"
     """They were truncated, or are past their retention."""
@@ -61,6 +63,8 @@ class GapReason(enum.Enum):
     begins. Reading goes on there, in the later home."""
     EVICTED = "evicted"
     """They were dropped before they could be relayed."""
+    LOCAL_ONLY = "local-only"
+    """They were appended in another region, and must not leave it."""
 
 
 @attrs.frozen
@@ -76,7 +80,8 @@ class Gap:
     """The first sequence after the gap. If they `diverged`, the place that the reader had
     reached in the former home; the later home gives sequences from `from_sequence` on again."""
     epoch: int | None = None
-    """If they `diverged`, the home epoch in which reading goes on."""
+    """If they `diverged`, the home epoch in which reading goes on; if they are local-only, that
+    in which they were appended."""
 
     @property
     def sequence_next(self) -> int:
@@ -170,6 +175,11 @@ class Record:
     def headers(self) -> dict[str, bytes]:
         """The headers; empty if the record has none."""
         return self._batch.batch.headers(self._row)
+
+    @property
+    def is_local_only(self) -> bool:
+        """Whether the record must not leave the region in which it was appended."""
+        return self._batch.is_local_only
 
     @property
     def origin(self) -> str | None:

@@ -23,7 +23,7 @@ def record_document_in(codec: FrameCodec, record: Record) -> Document:
 def _place(record: Record) -> Json:
     time = datetime.fromtimestamp(record.timestamp_us // 1_000_000, UTC)
     time = time.replace(microsecond=record.timestamp_us % 1_000_000)
-    return {
+    place: Json = {
         "stream": record.stream,
         "partition": record.partition,
         "epoch": record.epoch,
@@ -32,6 +32,7 @@ def _place(record: Record) -> Json:
         "transaction_id": record.transaction_id,
         "timestamp": time.isoformat(timespec="microseconds").replace("+00:00", "Z"),
     }
+    return place | {"local_only": True} if record.is_local_only else place
 
 
 def _origin(record: Record) -> Json:
@@ -45,7 +46,8 @@ def _origin(record: Record) -> Json:
 def gap_document(gap: Gap) -> Json:
     """The document of a gap: why, and from which sequence to which, exclusive.
 
-    `epoch` only if it diverged: the home epoch in which reading goes on.
+    `epoch` only if it diverged: the home epoch in which reading goes on; or if they are
+    local-only, that in which they were appended.
     """
     document: Json = {
         "stream": gap.stream,

@@ -80,6 +80,7 @@ class PartitionScan:
         *,
         home_epoch: int,
         origin: str | None = None,
+        is_abroad: bool = False,
         has_rows: bool = False,
         partitions: PartitionMetadata,
         ledgers: LedgerMetadata,
@@ -92,12 +93,14 @@ class PartitionScan:
     ) -> None:
         """Read a log as of this home epoch.
 
-        origin: the home, if `name` is its mirror. has_rows: whether several ledgers of its list
-        may be parts of one segment, as in a mirror.
+        origin: the home, if `name` is its mirror. is_abroad: whether the reader is in another
+        region than the log, and so must not have local-only records. has_rows: whether several
+        ledgers of its list may be parts of one segment, as in a mirror.
         """
         self.name = name
         self.has_rows = has_rows
         self.origin = origin
+        self.is_abroad = is_abroad
         self.home_epoch = home_epoch
         self.reader = reader
         self.tails = tails

@@ -197,7 +197,10 @@ async def found_range(
     until = await search.until(stop, end)
     _check_located(start, begin, stop, until)
     last = None if diverged is not None else diverged_last
-    return PartitionRange(scan.name, begin, until, scan.origin, diverged, last), end
+    wanted = PartitionRange(
+        scan.name, begin, until, scan.origin, diverged, last, is_abroad=scan.is_abroad
+    )
+    return wanted, end
 
 
 def check_within(name: PartitionName, bound: Bound | None, end: PartitionEnd) -> None:

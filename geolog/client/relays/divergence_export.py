@@ -4,19 +4,20 @@ Records go under a writer id of their own, `diverged/STREAM/PARTITION/EPOCH`, wi
 sequences as seqs; EPOCH is that of the home that left them behind. Under the ids and seqs of
 their writers they would count as repeats of what those have appended since; those are kept in
 headers. An export that was interrupted can be repeated, and the same records kept in two
-regions are appended once.
+regions are appended once. Local-only records are left out: the stream may have its home in
+another region, or relays.
 
-Rules: PROTOCOL H24.
+Rules: PROTOCOL H24 and H26.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 
 import trio
 
 from geolog.client.reading.reader import Reader
-from geolog.client.reading.record import Gap, Record, RecordBatch
+from geolog.client.reading.record import GapReason, Record, RecordBatch
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending
 from geolog.protocol.home_record import Fork
@@ -65,46 +66,58 @@ async def export_into(
     forks: Sequence[Fork],
     open_writer: OpenWriter,
     progress: Callable[[int], None],
+    left_out: Callable[[int], None],
 ) -> int:
     """Append all records of a divergence; returns how many there were.
 
-    forks: of the partition. progress: called with the number of records that are appended so
-    far. Errors as of appending; DataLostError if records of it are missing.
+    forks: of the partition. progress, left_out: called with the number of records that are
+    appended so far, and of those that are left out. Errors as of appending; DataLostError if
+    records of it are missing.
     """
     appended_count = 0
-    runs = reader.runs()
-    run = await anext(runs, None)
-    while run is not None:
-        batch = _whole(run)
-        left_by = left_behind_by(batch, forks)
-        async with open_writer(writer_id_of(batch, forks)) as writer:
-            pending: deque[Pending] = deque()
-            while run is not None and left_behind_by(_whole(run), forks) == left_by:
-                for record in _whole(run):
-                    # An export before this one went as far: its writer remembers no more.
-                    if writer.is_appended(record.sequence, key=record.key):
-                        appended_count += 1
-                        continue
-                    pending.append(await _appended(writer, record))
-                    while len(pending) > _PENDING_MAX:
-                        await pending.popleft().wait()
-                        appended_count += 1
-                progress(appended_count)
-                run = await anext(runs, None)
-            for one in pending:
-                await one.wait()
-                appended_count += 1
-        progress(appended_count)
+    async with aclosing(_relayable(reader, left_out)) as runs:
+        run = await anext(runs, None)
+        while run is not None:
+            left_by = left_behind_by(run, forks)
+            async with open_writer(writer_id_of(run, forks)) as writer:
+                pending: deque[Pending] = deque()
+                while run is not None and left_behind_by(run, forks) == left_by:
+                    for record in run:
+                        # An export before this one went as far: its writer remembers no more.
+                        if writer.is_appended(record.sequence, key=record.key):
+                            appended_count += 1
+                            continue
+                        pending.append(await _appended(writer, record))
+                        while len(pending) > _PENDING_MAX:
+                            await pending.popleft().wait()
+                            appended_count += 1
+                    progress(appended_count)
+                    run = await anext(runs, None)
+                for one in pending:
+                    await one.wait()
+                    appended_count += 1
+            progress(appended_count)
     return appended_count
 
 
-def _whole(run: RecordBatch | Gap) -> RecordBatch:
-    """The run, if it is no gap. DataLostError."""
-    if isinstance(run, Gap):
-        raise DataLostError(
-            f"records {run.from_sequence} to {run.to_sequence - 1} of it are gone"
-        )
-    return run
+async def _relayable(
+    reader: Reader, left_out: Callable[[int], None]
+) -> AsyncGenerator[RecordBatch, None]:
+    """The runs of records that may leave their region. DataLostError if others are gone."""
+    left_count = 0
+    async for run in reader.runs():
+        if isinstance(run, RecordBatch) and not run.is_local_only:
+            yield run
+            continue
+        if isinstance(run, RecordBatch):
+            left_count += len(run)
+        elif run.reason is GapReason.LOCAL_ONLY and run.from_sequence is not None:
+            left_count += run.to_sequence - run.from_sequence
+        else:
+            raise DataLostError(
+                f"records {run.from_sequence} to {run.to_sequence - 1} of it are gone"
+            )
+        left_out(left_count)
 
 
 async def _appended(writer: Writer, record: Record) -> Pending:

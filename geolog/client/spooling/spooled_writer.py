@@ -99,6 +99,7 @@ class SpooledWriter(Writer):
         transaction_id: int | None = None,
         seq: int | None = None,
         expect_sequence: int | None = None,
+        local_only: bool = False,
     ) -> Receipt:
         """Append one record; wait until the log has it. Cancelled, it stays in the spool.
 
@@ -107,7 +108,7 @@ class SpooledWriter(Writer):
         """
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
-            expect_sequence=expect_sequence,
+            expect_sequence=expect_sequence, local_only=local_only,
         )  # fmt: skip
         return await (await self._put(fields)).wait()
 
@@ -118,6 +119,7 @@ class SpooledWriter(Writer):
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
+        local_only: bool = False,
     ) -> None:
         """Append one record; return once it is on the local disk. SpoolWriteError.
 
@@ -125,8 +127,9 @@ class SpooledWriter(Writer):
         raises the error.
         """
         fields = RecordFields(
-            value=value, key=key, headers=headers, transaction_id=transaction_id, is_posted=True
-        )
+            value=value, key=key, headers=headers, transaction_id=transaction_id,
+            local_only=local_only, is_posted=True,
+        )  # fmt: skip
         await (await self._put(fields)).wait_done()
 
     async def _put(self, fields: RecordFields) -> SpooledRecord:
@@ -146,6 +149,11 @@ class SpooledWriter(Writer):
             raise InvalidArgumentError(
                 "a writer with a spool cannot expect a sequence: the record may reach the log"
                 " much later. Drop expect_sequence, or the spool"
+            )
+        if fields.local_only:
+            raise InvalidArgumentError(
+                "a writer with a spool takes no local-only records: the home may have moved to"
+                " another region before they reach the log. Drop local_only, or the spool"
             )
         seq = self._seq_for(fields)
         if not self._inlet.has_room(fields, size_bytes):

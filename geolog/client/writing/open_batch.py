@@ -40,6 +40,8 @@ class OpenBatch:
     expect_sequence: int | None = None
     begun_us: int = 0
     """When its first record was taken in."""
+    is_local_only: bool = False
+    """Whether its records must not leave the region of the stream's home."""
     seqs: RisingSeqs | None = None
     values: list[bytes] = attrs.field(factory=list)
     created_us: list[int] = attrs.field(factory=list)
@@ -88,6 +90,7 @@ class OpenBatch:
             self.size_bytes + size_bytes <= batch_bytes
             and self.expect_sequence is None
             and fields.expect_sequence is None
+            and fields.local_only == self.is_local_only
             and (fields.seq is None or self.seqs is None or self.seqs.fits(fields.seq))
         )
 
@@ -141,6 +144,7 @@ class OpenBatch:
             expect_sequence=self.expect_sequence,
             transaction_first=numbers[0] if numbers else None,
             transaction_last=numbers[-1] if numbers else None,
+            is_local_only=self.is_local_only,
         )
 
 

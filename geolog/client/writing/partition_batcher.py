@@ -194,7 +194,9 @@ class PartitionBatcher:
             filling = None
         now_us = self._now_us()
         if filling is None:
-            filling = self._filling = OpenBatch(fields.expect_sequence, now_us)
+            filling = self._filling = OpenBatch(
+                fields.expect_sequence, now_us, fields.local_only
+            )
         slot = filling.add(fields, created_us=now_us, size_bytes=size_bytes)
         if fields.transaction_id is not None:
             self._transaction_id = fields.transaction_id

@@ -133,6 +133,7 @@ class Pipeline:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
+        local_only: bool = False,
         seq: int | None = None,
         expect_sequence: int | None = None,
         is_answered: bool = True,
@@ -149,7 +150,7 @@ class Pipeline:
         started_s = trio.current_time()
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
-            expect_sequence=expect_sequence,
+            expect_sequence=expect_sequence, local_only=local_only,
         )  # fmt: skip
         pending, is_duplicate = None, False
         while pending is None and not is_duplicate:

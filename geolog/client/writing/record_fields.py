@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from geolog.wire.batch_terms import local_only_with_transaction
 from geolog.wire.limits import INT64_MAX, RECORD_BYTES_MAX
 from topology.errors import InvalidArgumentError, TooLargeError
 
@@ -27,6 +28,8 @@ class RecordFields:
     """The sequence that the record must get."""
     is_posted: bool = False
     """Whether no answer is waited for."""
+    local_only: bool = False
+    """Whether the record must not leave the region of the stream's home."""
     created_us: int | None = None
     """When the application appended it, if that was before now: it comes from a spool."""
 
@@ -37,14 +40,23 @@ def size_of(fields: RecordFields) -> int:
         _check_number("seq", fields.seq)
     if fields.expect_sequence is not None:
         _check_number("expect_sequence", fields.expect_sequence)
+    if fields.local_only and fields.transaction_id is not None:
+        raise local_only_with_transaction(fields.transaction_id)
     return record_size_bytes(fields.value, fields.key, fields.headers, fields.transaction_id)
 
 
 def checked_records(
-    values: Iterable[bytes], *, key: bytes | None, headers: Mapping[str, bytes] | None
+    values: Iterable[bytes],
+    *,
+    key: bytes | None,
+    headers: Mapping[str, bytes] | None,
+    local_only: bool,
 ) -> list[RecordFields]:
     """One record per value, in order. TooLargeError, InvalidArgumentError if one is wrong."""
-    records = [RecordFields(value=value, key=key, headers=headers) for value in values]
+    records = [
+        RecordFields(value=value, key=key, headers=headers, local_only=local_only)
+        for value in values
+    ]
     for number, fields in enumerate(records):
         try:
             size_of(fields)

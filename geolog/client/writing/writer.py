@@ -145,18 +145,21 @@ class Writer:
         transaction_id: int | None = None,
         seq: int | None = None,
         expect_sequence: int | None = None,
+        local_only: bool = False,
     ) -> Receipt:
         """Append one record; wait until the writer's ack level is reached.
 
-        A named writer gives a record without `seq` the next seq. ConflictError: the transaction
-        id or seq goes back, the seq was used for other bytes, or the record would not get
-        `expect_sequence`. FencedError: another writer owns the stream now. SealedError: the
-        stream takes no more records. OutcomeUnknownError: the record may or may not be in the
-        log. TooLargeError, InvalidArgumentError: it was not sent.
+        A named writer gives a record without `seq` the next seq. local_only: the record must
+        not leave the region of the stream's home; readers elsewhere get a gap.
+
+        ConflictError: the transaction id or seq goes back, the seq was used for other bytes, or
+        the record would not get `expect_sequence`. FencedError: another writer owns the stream
+        now. SealedError: the stream takes no more records. OutcomeUnknownError: the record may
+        or may not be in the log. TooLargeError, InvalidArgumentError: it was not sent.
         """
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
-            expect_sequence=expect_sequence,
+            expect_sequence=expect_sequence, local_only=local_only,
         )  # fmt: skip
         return await (await self._gather_when_writable(fields)).wait()
 
@@ -166,15 +169,17 @@ class Writer:
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
+        local_only: bool = False,
     ) -> list[Receipt]:
         """Append records in order, all in flight at once; return their receipts in order.
 
-        key, headers: of each record. If a record is wrong, none is sent: TooLargeError,
-        InvalidArgumentError. Otherwise each is answered as `append` would answer it, and the
-        error of the first that failed is raised: then any of the records may be in the log.
+        key, headers, local_only: of each record. If a record is wrong, none is sent:
+        TooLargeError, InvalidArgumentError. Otherwise each is answered as `append` would answer
+        it, and the error of the first that failed is raised: then any of the records may be in
+        the log.
         """
         pending: list[Pending] = []
-        for fields in checked_records(values, key=key, headers=headers):
+        for fields in checked_records(values, key=key, headers=headers, local_only=local_only):
             while True:
                 try:
                     pending.append(self.append_fields_nowait(fields))
@@ -192,6 +197,7 @@ class Writer:
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
         transaction_id: int | None = None,
+        local_only: bool = False,
     ) -> None:
         """Append one record without an answer; return once it is in the window.
 
@@ -201,7 +207,7 @@ class Writer:
         await self._gather_when_writable(
             RecordFields(
                 value=value, key=key, headers=headers, transaction_id=transaction_id,
-                is_posted=True,
+                local_only=local_only, is_posted=True,
             )
         )  # fmt: skip
 
@@ -226,6 +232,7 @@ class Writer:
         transaction_id: int | None = None,
         seq: int | None = None,
         expect_sequence: int | None = None,
+        local_only: bool = False,
     ) -> Pending:
         """Append one record without waiting. trio.WouldBlock while the window is full.
 
@@ -234,7 +241,7 @@ class Writer:
         return self.append_fields_nowait(
             RecordFields(
                 value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
-                expect_sequence=expect_sequence,
+                expect_sequence=expect_sequence, local_only=local_only,
             )
         )  # fmt: skip
 

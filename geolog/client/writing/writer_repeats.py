@@ -36,7 +36,7 @@ class _Repeats:
 
     lane: PartitionBatcher
     terms: ReceiptTerms
-    records: OpenBatch = attrs.field(factory=OpenBatch)
+    records: OpenBatch
     sent: SentBatch | None = None
 
     def send(self) -> SentBatch:
@@ -141,7 +141,10 @@ class WriterRepeats:
             ):
                 return repeats
             repeats.send()
-        repeats = self._gathering[place] = _Repeats(self._lanes[place], self._terms[place])
+        # The log may not have them after all, and append them then.
+        records = OpenBatch(is_local_only=fields.local_only)
+        repeats = _Repeats(self._lanes[place], self._terms[place], records)
+        self._gathering[place] = repeats
         return repeats
 
     async def _answer(self, repeats: _Repeats, row: int, seq: int) -> Receipt:

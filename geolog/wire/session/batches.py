@@ -99,8 +99,8 @@ then the writer's epoch, first seq, count, partitions, length of the gaps, lengt
 
 _CHANNEL_MAX = (1 << 32) - 1
 
-_HAS_WRITER, _HAS_SEQ_BEFORE, _HAS_EXPECTED, _HAS_TRANSACTIONS = 1, 2, 4, 8
-_ALL_GIVEN = _HAS_WRITER | _HAS_SEQ_BEFORE | _HAS_EXPECTED | _HAS_TRANSACTIONS
+_HAS_WRITER, _HAS_SEQ_BEFORE, _HAS_EXPECTED, _HAS_TRANSACTIONS, _IS_LOCAL_ONLY = 1, 2, 4, 8, 16
+_ALL_GIVEN = _HAS_WRITER | _HAS_SEQ_BEFORE | _HAS_EXPECTED | _HAS_TRANSACTIONS | _IS_LOCAL_ONLY
 
 _AS_JSON: dict[type[BatchesMessage], _Type] = {
     DescribeRequest: _Type.DESCRIBE_REQUEST,
@@ -329,6 +329,7 @@ def _send_fields(message: SendBatch) -> bytes:
     given |= _HAS_SEQ_BEFORE * (terms.seq_before is not None)
     given |= _HAS_EXPECTED * (terms.expect_sequence is not None)
     given |= _HAS_TRANSACTIONS * (terms.transaction_first is not None)
+    given |= _IS_LOCAL_ONLY * terms.is_local_only
     fixed = _SEND.pack(
         message.number, given,
         -1 if terms.seq_before is None else terms.seq_before,
@@ -377,4 +378,5 @@ def _terms_of(numbers: tuple[int, ...], rest: memoryview, record_count: int) -> 
         expect_sequence=expected if given & _HAS_EXPECTED else None,
         transaction_first=transaction_first if has_transactions else None,
         transaction_last=transaction_last if has_transactions else None,
+        is_local_only=bool(given & _IS_LOCAL_ONLY),
     )

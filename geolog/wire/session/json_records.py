@@ -15,7 +15,7 @@ from topology.errors import InvalidArgumentError
 from topology.nearest import suggestion
 
 RECORD_KEYS = frozenset(
-    {"value", "value_base64", "key", "key_base64", "headers", "transaction_id"}
+    {"value", "value_base64", "key", "key_base64", "headers", "transaction_id", "local_only"}
 )
 """Keys of a record's own fields."""
 
@@ -63,6 +63,7 @@ def parse_content(document: Mapping[str, object], where: str) -> RecordContent:
         key=_bytes_of(document, "key", where),
         headers=_headers(document.get("headers"), where),
         transaction_id=whole_number(document, "transaction_id", where),
+        local_only=_is_true(document, "local_only", where),
     )
 
 
@@ -78,6 +79,13 @@ def whole_number(document: Mapping[str, object], name: str, where: str) -> int |
             f"{where}: {name} {number!r:.60} is out of range: 0 to {INT64_MAX}"
         )
     return number
+
+
+def _is_true(document: Mapping[str, object], name: str, where: str) -> bool:
+    found = document.get(name, False)
+    if not isinstance(found, bool):
+        raise InvalidArgumentError(f"{where}: {name} {found!r:.60} is neither true nor false")
+    return found
 
 
 def content_document(

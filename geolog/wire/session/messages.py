@@ -45,6 +45,8 @@ class RecordContent:
     key: bytes | None = None
     headers: Mapping[str, bytes] | None = None
     transaction_id: int | None = None
+    local_only: bool = False
+    """Whether the record must not leave the region of the stream's home."""
 
 
 @attrs.frozen(kw_only=True)

@@ -19,6 +19,7 @@ class Batch:
 
     size_bytes: int
     is_alone: bool = False
+    is_local_only: bool = False
 
 
 def next_entry_of(parts: list[Batch]) -> list[Batch]:
@@ -31,6 +32,7 @@ def next_entry_of(parts: list[Batch]) -> list[Batch]:
             count <= SHARED_PARTS_MAX
             and sum(one.size_bytes for one in parts[:count]) <= SHARED_BYTES_MAX
             and not any(one.is_alone for one in parts[:count])
+            and len({one.is_local_only for one in parts[:count]}) == 1
         )
     ]
     return fit[-1]
@@ -41,7 +43,8 @@ SIZES = st.one_of(
     st.integers(SHARED_BYTES_MAX // 4, SHARED_BYTES_MAX + 1),
     st.just(SHARED_BYTES_MAX),
 )
-PARTS = st.builds(Batch, SIZES, st.booleans() | st.just(value=False))
+RARELY = st.booleans() | st.just(value=False)
+PARTS = st.builds(Batch, SIZES, RARELY, RARELY)
 STEPS = st.lists(PARTS | st.just("take"), max_size=60)
 
 

@@ -1,12 +1,13 @@
 """The entry: the values its owner assigned, and the batches in it, as sealed."""
 
+import attrs
 import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from geolog.protocol.batch_seqs import BatchSeqs, RisingSeqs
-from geolog.wire.batch import seal_batch
+from geolog.wire.batch import SealedBatch, seal_batch
 from geolog.wire.entry import (
     EncodedEntry,
     EntryKind,
@@ -177,3 +178,58 @@ def test_an_entry_over_its_limit_is_refused() -> None:
 
     with pytest.raises(TooLargeError, match=f"limit of {ENTRY_BYTES_MAX}"):
         entry_of(sealed, sealed, sealed)
+
+
+@given(batches, naturals)
+def test_a_placeholder_has_all_but_the_batches(batch: SealedBatch, first_sequence: int) -> None:
+    encoded = encode_entry(
+        [batch],
+        home_epoch=1,
+        segment=3,
+        entry=4,
+        first_sequence=first_sequence,
+        append_time_us=5,
+        is_local_only=True,
+    )
+    whole = decode_entry(encoded.join())
+
+    relayed = encoded.as_relayed()
+    placeholder = decode_entry(relayed.join())
+
+    placeholder.verify()
+    assert relayed.as_relayed() is relayed
+    assert relayed.crc == crc32c(relayed.join())
+    assert len(relayed.join()) == relayed.length_bytes == whole.header.header_bytes
+    assert placeholder.header == relayed.header
+    assert placeholder.header == attrs.evolve(whole.header, is_placeholder=True)
+    assert placeholder.header_crc == relayed.header_crc == whole.header_crc
+    assert placeholder.is_same_as(whole)
+    assert whole.is_same_as(placeholder)
+    assert list(placeholder.records()) == []
+    assert placeholder.highest_transaction_id() is None
+    assert decode_entry(whole.data).is_same_as(whole)
+
+
+def test_a_placeholder_of_other_records_is_another_entry() -> None:
+    one, other = (
+        encode_entry(
+            [batch_of_values(value)],
+            home_epoch=1,
+            segment=3,
+            entry=4,
+            first_sequence=0,
+            append_time_us=5,
+            is_local_only=True,
+        )
+        for value in (b"a", b"b")
+    )
+
+    placeholder = decode_entry(one.as_relayed().join())
+
+    assert not placeholder.is_same_as(decode_entry(other.join()))
+    assert not placeholder.is_same_as(decode_entry(other.as_relayed().join()))
+
+
+@given(entries())
+def test_an_entry_that_is_not_local_only_is_relayed_whole(encoded: EncodedEntry) -> None:
+    assert encoded.as_relayed() is encoded

@@ -61,7 +61,7 @@ ENTRY: Parts = [
     (4, "CRC32C of bytes 8 to 111"),
     (1, "version {}"),
     (1, "kind {}: data"),
-    (2, "zero"),
+    (2, "no flags"),
     (4, "length of the header: {}"),
     (4, "length of the body: {}"),
     (4, "{} records"),

@@ -246,6 +246,10 @@ def line_bytes(
     return data + bytes(-len(data) % 8)
 
 
+def placeholder_bytes(entry: bytes) -> bytes:
+    return b"GLEP" + entry[4:]
+
+
 ONE = batch_of_values(b"abc")
 BODY = bytes(ONE.data)
 TWO = batch_of_values(b"abc", b"d")
@@ -258,6 +262,9 @@ def test_the_forger_of_these_tests_can_write_a_good_entry() -> None:
     decode_entry(entry_bytes(line_bytes(ONE, writer=(1, 0, b"w" * 7)), BODY)).verify()
     gapped = line_bytes(TWO, writer=TILL, gaps=b"\x09")
     decode_entry(entry_bytes(gapped, bytes(TWO.data), records=2)).verify()
+    decode_entry(entry_bytes(LINE, BODY, reserved=1)).verify()
+    local_only = entry_bytes(LINE, b"", body_bytes=len(BODY), reserved=1)
+    decode_entry(placeholder_bytes(local_only)).verify()
 
 
 @pytest.mark.parametrize(
@@ -266,7 +273,11 @@ def test_the_forger_of_these_tests_can_write_a_good_entry() -> None:
         (entry_bytes(LINE, BODY, version=2), "version 2"),
         (entry_bytes(LINE, BODY, kind=0), "kind 0"),
         (entry_bytes(LINE, BODY, kind=3), "kind 3"),
-        (entry_bytes(LINE, BODY, reserved=1), "unknown"),
+        (entry_bytes(LINE, BODY, reserved=2), "flags 2"),
+        (entry_bytes(LINE, BODY, reserved=1, kind=2), "only an entry of records can be local"),
+        (placeholder_bytes(entry_bytes(LINE, b"", body_bytes=len(BODY))), "only a local-only"),
+        (placeholder_bytes(entry_bytes(LINE, BODY, reserved=1)), "its header says 112"),
+        (entry_bytes(LINE, b"", reserved=1, body_bytes=len(BODY)), "its header says 168"),
         (entry_bytes(LINE, BODY, segment=0), "segment 0"),
         (entry_bytes(LINE, BODY, segment=1 << 63), "not valid for an entry"),
         (entry_bytes(LINE, BODY, first_sequence=(1 << 63) - 1), "not valid for an entry"),

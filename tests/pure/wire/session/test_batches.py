@@ -108,6 +108,7 @@ def test_a_proxys_message_comes_back_as_it_was(message: BatchesMessage) -> None:
     st.none() | st.integers(0, 2**40),
     st.none() | st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)),
     st.none() | st.lists(st.integers(0, 2**40), min_size=1, max_size=5, unique=True),
+    st.booleans(),
 )
 def test_a_batch_comes_back_with_its_terms(
     channel: int,
@@ -116,6 +117,7 @@ def test_a_batch_comes_back_with_its_terms(
     expected: int | None,
     transactions: tuple[int, int] | None,
     numbers: list[int] | None,
+    is_local_only: bool,  # noqa: FBT001 - drawn.
 ) -> None:
     stamp = None
     if numbers is not None:
@@ -123,6 +125,7 @@ def test_a_batch_comes_back_with_its_terms(
     terms = BatchTerms(
         writer=stamp,
         seq_before=seq_before,
+        is_local_only=is_local_only,
         expect_sequence=expected,
         transaction_first=None if transactions is None else transactions[0],
         transaction_last=None if transactions is None else transactions[1],

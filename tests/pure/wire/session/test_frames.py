@@ -109,6 +109,18 @@ def test_values_keys_and_headers_may_be_bytes_in_message_pack() -> None:
     )
 
 
+@both_encodings
+def test_each_record_may_be_local_only(codec: FrameCodec) -> None:
+    document = {"id": 1, "records": [{"value": "a", "local_only": True}, {"value": "b"}]}
+
+    decoded = codec.decode(frame_of(codec, document))
+
+    assert isinstance(decoded, AppendRequest)
+    assert [one.local_only for one in decoded.records] == [True, False]
+    with pytest.raises(BadFrameError, match="local_only 1 is neither true nor false"):
+        codec.decode(frame_of(codec, {"value": "a", "local_only": 1}))
+
+
 def test_a_sealed_batch_is_an_append_of_its_records() -> None:
     sealed = seal_batch(
         [b"a", b"b"],
