@@ -51,6 +51,7 @@ from sim.processes.drills.relay_kill import RelayKillOptions, relay_kill
 from sim.processes.drills.relay_matrix import RelayMatrixOptions, relay_matrix
 from sim.processes.drills.relay_wipe import RelayWipeOptions, relay_wipe
 from sim.processes.drills.report import write_report
+from sim.processes.drills.spark_restarts import SparkRestartsOptions, spark_restarts
 from sim.processes.drills.switch_over import SWITCH_FAULTS, SwitchOverOptions, switch_over
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
@@ -68,6 +69,7 @@ DRILLS = {
     "failover": "Lose the home of a stream under load, fail it over, and have it back.",
     "region-loss-regional": "Kill a region that is the home of streams, and fail them over.",
     "region-loss": "Kill a whole region under load and restart it, several times.",
+    "spark-restarts": "Restart a query with Spark, and kill its driver, many times.",
     "proxy-overload": "Offer a proxy three times what it takes, and compare with its peak.",
     "proxy-slow-sockets": "Hold thousands of silent connections to a proxy, next to good ones.",
     "proxy-mutations": "Send a proxy messages that are almost right, very many.",
@@ -87,6 +89,7 @@ _DRILL_OF_OPTION = {
         "relay-wipe",
         "region-loss",
         "region-loss-regional",
+        "spark-restarts",
         "switch-over",
         "failover",
     ),
@@ -118,6 +121,7 @@ _DRILL_OF_OPTION = {
         "relay-wipe",
         "region-loss",
         "region-loss-regional",
+        "spark-restarts",
         "switch-over",
         "failover",
         "zombie-writer",
@@ -133,6 +137,7 @@ _TIMES_DEFAULT = {
     "switch-over": 1,
     "failover": 1,
     "region-loss-regional": 1,
+    "spark-restarts": 20,
 }
 _FAILING = Path("proxy-mutations.jsonl")
 """Where messages are written that met a bug, from the working directory."""
@@ -215,9 +220,9 @@ def list_() -> None:
     type=click.IntRange(min=1),
     metavar="N",
     help="Number of faults (kill-all, proxy-kill, relay-kill, relay-wipe, region-loss,"
-    " region-loss-regional), or of each fault (relay-matrix, switch-over, failover). [default:"
-    " 10 for kill-all, 20 for proxy-kill and relay-kill, 2 for relay-wipe, 3 for region-loss,"
-    " 1 for the others]",
+    " region-loss-regional, spark-restarts), or of each fault (relay-matrix, switch-over,"
+    " failover). [default: 10 for kill-all, 20 for proxy-kill, relay-kill and spark-restarts,"
+    " 2 for relay-wipe, 3 for region-loss, 1 for the others]",
 )
 @click.option(
     "--kills",
@@ -348,9 +353,9 @@ def run(
 
     DRILL is kill-all, kill-random, proxy-kill, relay-kill, relay-matrix, relay-wipe,
     switch-over, failover, region-loss, region-loss-regional, power-loss, zombie-writer,
-    proxy-overload, proxy-slow-sockets or proxy-mutations: "geolog drill ls" describes them.
-    power-loss starts no servers: its nodes run in this process, on real files. The three last
-    have a cluster of one region with one proxy.
+    spark-restarts, proxy-overload, proxy-slow-sockets or proxy-mutations: "geolog drill ls"
+    describes them. power-loss starts no servers: its nodes run in this process, on real files.
+    spark-restarts needs PySpark. The three last have a cluster of one region with one proxy.
 
     Exits with 10 if anything acknowledged was lost or changed, or a proxy served too badly.
     """
@@ -518,6 +523,11 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
                 times=drill.times or _TIMES_DEFAULT[drill.name], seed=drill.seed
             )
             return await relay_wipe(cluster, wipes, tell, drill.timeline)
+        case "spark-restarts":
+            restarts = SparkRestartsOptions(
+                times=drill.times or _TIMES_DEFAULT[drill.name], seed=drill.seed
+            )
+            return await spark_restarts(cluster, restarts, tell)
         case "zombie-writer":
             return await zombie_writer(cluster, ZombieOptions(seed=drill.seed), tell)
         case other:

@@ -1,14 +1,10 @@
 """The demo's query: flights and delays of each airline, by Spark, from the nearest region."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import attrs
@@ -16,6 +12,7 @@ import trio
 
 from sim.processes.cluster.plan import ClusterPlan
 from sim.processes.demo.report import AirlineRow, QueryReport
+from sim.processes.spark_program import end_spark_program, start_spark_program
 from topology.errors import UnavailableError
 
 PROGRAM = "sim.processes.demo.spark_query"
@@ -53,11 +50,6 @@ class Query:
         return _report(given["rows"], given["took_s"], self.region, flights)
 
 
-def has_spark() -> bool:
-    """Whether PySpark is installed: it is an extra."""
-    return find_spec("pyspark") is not None
-
-
 @asynccontextmanager
 async def open_query(plan: ClusterPlan, region: str, stream: str) -> AsyncIterator[Query]:
     """Start Spark in this region; it ends with the block, at the latest."""
@@ -71,34 +63,13 @@ async def open_query(plan: ClusterPlan, region: str, stream: str) -> AsyncIterat
         "stream": stream,
         "directory": str(directory),
     }
-    # Spark's start is a script: it needs a shell, whatever this process needs.
-    path = os.pathsep.join([os.environ.get("PATH", ""), os.defpath]).strip(os.pathsep)
-    environment = os.environ | {"GEOLOG_REGION": region, "PATH": path}
-    with log.open("ab") as out:
-        process = await trio.lowlevel.open_process(
-            [sys.executable, "-P", "-m", PROGRAM, json.dumps(argument)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=out,
-            env=environment,
-            cwd=directory,
-        )
+    process = await start_spark_program(
+        PROGRAM, argument, directory=directory, log=log, region=region
+    )
     try:
         yield Query(process, region, log)
     finally:
-        await _end(process)
-
-
-async def _end(process: trio.Process) -> None:
-    """Close its input, which ends it; kill it if that takes too long."""
-    with trio.CancelScope(shield=True):
-        if process.stdin is not None:
-            await process.stdin.aclose()
-        with trio.move_on_after(5):
-            await process.wait()
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await end_spark_program(process)
 
 
 def _report(

@@ -20,7 +20,7 @@ from sim.processes.cluster.health import make_healthy
 from sim.processes.cluster.local import LocalCluster
 from sim.processes.demo.comparison import Comparison
 from sim.processes.demo.flights import flights_archive, read_flights
-from sim.processes.demo.queried import Query, has_spark, open_query
+from sim.processes.demo.queried import Query, open_query
 from sim.processes.demo.relayed import tell_relayed
 from sim.processes.demo.report import (
     Latencies,
@@ -30,6 +30,7 @@ from sim.processes.demo.report import (
     StoryReport,
 )
 from sim.processes.demo.screen import Screen
+from sim.processes.spark_program import has_spark
 from topology.errors import (
     FencedError,
     InvalidArgumentError,

@@ -57,6 +57,7 @@ class WriterProcess:
         self._unanswered: deque[bytes] = deque()
         self._process: trio.Process | None = None
         self._changed = trio.Event()
+        self._has_enough = False
 
     def __repr__(self) -> str:
         return f"<WriterProcess acknowledged={len(self.acknowledged)} {self.returncode}>"
@@ -91,6 +92,11 @@ class WriterProcess:
         assert self._process is not None
         self._process.send_signal(number)
 
+    async def finish(self) -> None:
+        """Feed no more lines, and wait until all have been answered and the process ended."""
+        self._has_enough = True
+        await self.wait_ended()
+
     async def wait_acknowledged(self, count: int) -> None:
         """Wait until `count` records are acknowledged or the process has ended."""
         while len(self.acknowledged) < count and self.returncode is None:
@@ -104,13 +110,14 @@ class WriterProcess:
     async def _feed(self, process: trio.Process) -> None:
         assert process.stdin is not None
         try:
-            while True:
+            while not self._has_enough:
                 while len(self._unanswered) >= UNANSWERED_MAX:
                     await self._changed.wait()
                 values = [self._make_value() for _ in range(_FED_COUNT)]
                 self._unanswered.extend(values)
                 await process.stdin.send_all(b"".join(value + b"\n" for value in values))
                 await trio.sleep(_FED_COUNT / self._records_s_max)
+            await process.stdin.aclose()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return  # The process has ended; its answers are recorded.
 
