@@ -36,7 +36,7 @@ from geolog.protocol.append_failure import told_as_unknown
 from geolog.protocol.owner_answers import lease_over
 from geolog.transport.message_socket import ServedSocket, SocketClosedError
 from geolog.wire.session.codes import CLOSE_RESTART
-from geolog.wire.session.documents import BadFrameError
+from geolog.wire.session.documents import AppendHead, BadFrameError, head_of, message_of
 from geolog.wire.session.frames import FrameCodec
 from geolog.wire.session.messages import (
     Ack,
@@ -74,7 +74,10 @@ class TimeLimitError(GeologError):
 class _Unanswered:
     """A frame that was taken in, and what its answer needs."""
 
+    head: AppendHead | None
+    """None if there is none, because the frame cannot be read."""
     append: AppendRequest | None
+    """None if it was refused before it was looked at, or is no append."""
     partition: str
     """The partition or stream that it counts for."""
     size_bytes: int
@@ -191,25 +194,33 @@ class AppendSession:
             await self._changed.wait()
 
     async def _take(self, stack: AsyncExitStack, frame: str | bytes) -> None:
-        taken = _Unanswered(None, self._target.name, len(frame), trio.current_time())
+        taken = _Unanswered(None, None, self._target.name, len(frame), trio.current_time())
         self._in_hand = taken
         try:
-            message = self._codec.decode(frame)
+            document = self._codec.parse(frame)
+            taken.head = head_of(document)
+            taken.id = taken.head.id
+            self._check_room(taken)  # First: what is refused must cost little.
+            message = message_of(document)
             if not isinstance(message, AppendRequest):
                 raise InvalidArgumentError(
                     "credits and commits are for reads; this session appends"
                 )
-            taken.append, taken.id = message, message.id
-            self._check_room(taken)
+            taken.append = message
             await self._append(stack, message, taken)
         except BadFrameError as error:
             taken.error, taken.id = error, error.id
+            self._note_taken(taken)
         except (OverCapacityError, TimeLimitError) as error:
             taken.error = error
             if not taken.pendings:
                 self._note_refused(taken)
         except GeologError as error:
             taken.error = error
+            if not error.retriable:
+                self._note_taken(taken)
+        else:
+            self._note_taken(taken)
         self._share(taken)
         self._in_hand = None
         self._unanswered.append(taken)
@@ -242,13 +253,19 @@ class AppendSession:
         if numbered is not None:
             self._refused.on_refused(*numbered)
 
+    def _note_taken(self, taken: _Unanswered) -> None:
+        """The frame is judged for good, so later numbers of its writer need not wait for it."""
+        numbered = self._numbered(taken)
+        if numbered is not None:
+            self._refused.on_taken(*numbered)
+
     def _numbered(self, taken: _Unanswered) -> tuple[str, int] | None:
         """The writer and first seq of an append, if it has them."""
-        append = taken.append
-        if append is None or append.seq is None:
+        head = taken.head
+        if head is None or head.seq is None:
             return None
-        writer_id = append.writer if append.writer is not None else self._writer_id
-        return None if writer_id is None else (writer_id, append.seq)
+        writer_id = head.writer if head.writer is not None else self._writer_id
+        return None if writer_id is None else (writer_id, head.seq)
 
     def _free(self, one: _Unanswered) -> None:
         if one.is_shared:
@@ -290,9 +307,6 @@ class AppendSession:
         for fields in wanted:
             taken.pendings.append(await _taken_in(writer, fields, due_s))
             due_s = math.inf  # From here on, the append is under way.
-        numbered = self._numbered(taken)
-        if numbered is not None:
-            self._refused.on_taken(*numbered)
 
     # Answers out.
 

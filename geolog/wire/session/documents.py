@@ -6,6 +6,8 @@ A document without a `type` but with a value is an append: people type it by han
 from collections.abc import Mapping
 from typing import assert_never
 
+import attrs
+
 from geolog.wire.batch import open_batch
 from geolog.wire.limits import INT64_MAX
 from geolog.wire.session.json_records import (
@@ -13,6 +15,7 @@ from geolog.wire.session.json_records import (
     Json,
     check_keys,
     parse_content,
+    plain_content,
     whole_number,
 )
 from geolog.wire.session.messages import (
@@ -65,6 +68,15 @@ class BadFrameError(InvalidArgumentError):
         self.id = id_
 
 
+@attrs.frozen
+class AppendHead:
+    """The id and number of an append."""
+
+    id: AppendId | None
+    writer: str | None
+    seq: int | None
+
+
 def message_of(document: Document) -> FromClient:
     """The client's message in a document. BadFrameError."""
     id_: AppendId | None = None
@@ -73,6 +85,23 @@ def message_of(document: Document) -> FromClient:
         return _message(document, id_)
     except InvalidArgumentError as error:
         raise BadFrameError(str(error), id_) from error
+
+
+def head_of(document: Document) -> AppendHead:
+    """The little of an append that a refusal needs, without a look at its records.
+
+    Fields that are not what they should be are left out: `message_of` tells.
+    """
+    try:
+        id_ = _id_of(document)
+    except InvalidArgumentError:
+        id_ = None
+    writer, seq = document.get("writer"), document.get("seq")
+    return AppendHead(
+        id=id_,
+        writer=writer if isinstance(writer, str) else None,
+        seq=seq if type(seq) is int and 0 <= seq <= INT64_MAX else None,
+    )
 
 
 def document_of(message: FromProxy) -> Json:
@@ -189,7 +218,10 @@ def _records(document: Document, where: str) -> tuple[RecordContent, ...]:
     found = document["records"]
     if not isinstance(found, list) or not 1 <= len(found) <= RECORDS_MAX:
         raise InvalidArgumentError(f"{where}: records must be a list of 1 to {RECORDS_MAX}")
-    return tuple(_record(one, f"{where}, record {at}") for at, one in enumerate(found))
+    return tuple(
+        plain_content(one) or _record(one, f"{where}, record {at}")
+        for at, one in enumerate(found)
+    )
 
 
 def _records_of_batch(sealed: object, where: str) -> tuple[RecordContent, ...]:

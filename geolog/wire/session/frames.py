@@ -39,9 +39,13 @@ class FrameCodec(ABC):
 
     subprotocol: str
 
-    @abstractmethod
     def decode(self, frame: str | bytes) -> FromClient:
         """The client's message in a frame. BadFrameError."""
+        return message_of(self.parse(frame))
+
+    @abstractmethod
+    def parse(self, frame: str | bytes) -> Document:
+        """The document in a client's frame; `message_of` makes it a message. BadFrameError."""
 
     @abstractmethod
     def encode(self, message: FromProxy) -> str | bytes:
@@ -64,14 +68,13 @@ class FrameCodec(ABC):
 class _Json(FrameCodec):
     subprotocol = "geolog.v1.json"
 
-    def decode(self, frame: str | bytes) -> FromClient:
+    def parse(self, frame: str | bytes) -> Document:
         if not isinstance(frame, str):
             raise BadFrameError(f"binary frames are not part of {self.subprotocol}", None)
         try:
-            document = parse_object(frame, "the frame")
+            return parse_object(frame, "the frame")
         except InvalidArgumentError as error:
             raise BadFrameError(str(error), None) from error
-        return message_of(document)
 
     def encode(self, message: FromProxy) -> str:
         return _json_text(document_of(message))
@@ -91,10 +94,10 @@ class _Json(FrameCodec):
 class _MessagePack(FrameCodec):
     subprotocol = "geolog.v1.msgpack"
 
-    def decode(self, frame: str | bytes) -> FromClient:
+    def parse(self, frame: str | bytes) -> Document:
         if not isinstance(frame, bytes):
             raise BadFrameError(f"text frames are not part of {self.subprotocol}", None)
-        return message_of(_unpacked(frame))
+        return _unpacked(frame)
 
     def encode(self, message: FromProxy) -> bytes:
         return _packed(document_of(message))

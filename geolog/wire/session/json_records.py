@@ -47,10 +47,34 @@ def parse_object(text: str | bytes, where: str) -> Json:
 def check_keys(document: Mapping[str, object], known: Iterable[str], where: str) -> None:
     """InvalidArgumentError for a key that is not known, with the nearest that is."""
     known = frozenset(known)
+    if document.keys() <= known:
+        return
     for name in sorted(document.keys() - known):
         raise InvalidArgumentError(
             f"{where}: unknown key {name!r:.60}{suggestion(name, known)}"
         )
+
+
+def plain_content(document: object) -> RecordContent | None:
+    """The record of a document with a value and perhaps a key, which most are.
+
+    None if it may be anything else: `parse_content` tells.
+    """
+    if type(document) is not dict:
+        return None
+    value, key = document.get("value"), document.get("key")
+    if len(document) != 1 + (key is not None):
+        return None
+    try:
+        if type(value) is str:
+            value = value.encode()
+        if type(key) is str:
+            key = key.encode()
+    except UnicodeEncodeError:
+        return None
+    if type(value) is not bytes or (key is not None and type(key) is not bytes):
+        return None
+    return RecordContent(value, key)
 
 
 def parse_content(document: Mapping[str, object], where: str) -> RecordContent:

@@ -59,6 +59,31 @@ async def test_a_full_partition_refuses_early_and_keeps_the_order_of_numbered_re
     assert {one["duplicate"] for one in acks} == {False}
 
 
+async def test_a_numbered_record_that_comes_again_and_is_bad_holds_up_no_later_one(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=1000
+        ) as proxy,
+        open_session(world.cluster, proxy, f"{APPEND}?writer=till-7") as client,
+    ):
+        await client.receive()
+        await client.send(id=0, seq=0, value="x" * 900)
+        await client.send(id=1, seq=1, valeu="y" * 900)  # It is refused without a look at it.
+        await client.send(id=2, seq=2, value="z")
+        answers = [await client.receive() for _ in range(3)]
+        again = [
+            await client.ask(id=3, seq=1, valeu="y" * 900),
+            await client.ask(id=4, seq=2, value="z"),
+        ]
+
+    assert [one.get("code") for one in answers] == [None, 429, 429]
+    assert [(one["type"], one["id"]) for one in again] == [("error", 3), ("ack", 4)]
+    assert again[0]["code"] == 400
+
+
 async def test_a_client_has_only_its_share_of_the_bytes_in_flight(
     autojump_clock: MockClock, open_session: OpenSession
 ) -> None:

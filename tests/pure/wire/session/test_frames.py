@@ -14,13 +14,25 @@ from hypothesis import strategies as st
 from geolog.protocol.ids import DLSN
 from geolog.wire.batch import seal_batch
 from geolog.wire.session.codes import close_code
-from geolog.wire.session.documents import ID_CHARACTERS_MAX, BadFrameError
+from geolog.wire.session.documents import (
+    ID_CHARACTERS_MAX,
+    AppendHead,
+    BadFrameError,
+    head_of,
+    message_of,
+)
 from geolog.wire.session.frames import (
     JSON_FRAMES,
     MSGPACK_FRAMES,
     FrameCodec,
     commit_frame,
     leave_frame,
+)
+from geolog.wire.session.json_records import (
+    RECORD_KEYS,
+    check_keys,
+    parse_content,
+    plain_content,
 )
 from geolog.wire.session.messages import (
     Ack,
@@ -35,6 +47,7 @@ from geolog.wire.session.messages import (
     RecordContent,
     SessionHello,
 )
+from topology.errors import InvalidArgumentError
 
 both_encodings = pytest.mark.parametrize(
     "codec", [JSON_FRAMES, MSGPACK_FRAMES], ids=lambda one: one.subprotocol
@@ -288,6 +301,36 @@ def test_no_text_does_anything_but_decode_or_be_refused(text: str) -> None:
 def test_no_bytes_do_anything_but_decode_or_be_refused(data: bytes) -> None:
     with suppress(BadFrameError):
         MSGPACK_FRAMES.decode(data)
+
+
+FIELDS = (
+    st.none() | st.text(max_size=3) | st.binary(max_size=3) | st.integers() | st.just("\ud800")
+)
+
+
+@given(st.dictionaries(st.sampled_from([*sorted(RECORD_KEYS), "x"]), FIELDS, max_size=3))
+def test_a_record_of_value_and_key_means_the_same_by_the_short_way(
+    document: dict[str, object],
+) -> None:
+    plain = plain_content(document)
+
+    if plain is not None:
+        check_keys(document, RECORD_KEYS, "it")
+        assert plain == parse_content(document, "it")
+    elif document.keys() <= {"value", "key"} and None not in document.values():
+        with pytest.raises(InvalidArgumentError):
+            parse_content(document, "it")
+
+
+@given(documents(SCALARS | TEXTS))
+def test_the_head_of_an_append_is_as_its_message_tells(document: object) -> None:
+    if not isinstance(document, dict):
+        return
+    head, message = head_of(document), None  # The head never fails.
+    with suppress(BadFrameError):
+        message = message_of(document)
+    if isinstance(message, AppendRequest):
+        assert head == AppendHead(message.id, message.writer, message.seq)
 
 
 @given(documents(SCALARS | TEXTS))
