@@ -77,6 +77,8 @@ SOMETIMES = {
     "mirror-trimmed": "a mirror is trimmed with its home",
     "mirror-evicted": "a mirror goes on behind a gap, because its home kept too much for it",
     "target-wiped": "a mirror whose region lost all its disks begins again",
+    "appended-local-only": "a record is appended that must not leave its region",
+    "reader-abroad": "a reader in another region gets a gap of local-only records",
     "loss-held": "an append is refused because a mirror is too far behind",
     "mirror-sealed": "a mirror is sealed with its home",
     "mirror-read": "a reader reads records of a mirror",

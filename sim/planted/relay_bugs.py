@@ -7,8 +7,10 @@ import trio
 
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.partition_trims import PartitionTrims
+from geolog.client.log import Log
+from geolog.client.reading.scan import PartitionScan
 from geolog.client.reading.walk import PartitionWalk
-from geolog.ledger.reading.ledger_reader import FetchedEntry
+from geolog.ledger.reading.ledger_reader import FetchedEntry, LedgerReader
 from geolog.metadata.documents import seal_document
 from geolog.metadata.seam import Freshness, Put
 from geolog.partition.mirror_writer import MirrorWriter, last_watermark
@@ -43,6 +45,7 @@ from sim.world.draws.relay_draws import (
     RELAYS_GONE,
     SLOW_TARGET,
     with_bounded_loss,
+    with_local_only,
     with_relays,
 )
 from sim.world.options import Options
@@ -61,6 +64,7 @@ _on_sent = MulticastPort.on_sent
 _read = HomeFeed._read
 _look = LossBound.look
 
+_scan = Log._scan
 _kept_for_mirrors = StreamUpkeep._kept_for_mirrors
 _begin_again = PartitionTrims.begin_again
 
@@ -276,6 +280,20 @@ def hold_for_ever(bound: LossBound, *, now_s: float) -> HeldBack | None:
     return bound._held or _look(bound, now_s=now_s)
 
 
+def relayed_whole(entry: EncodedEntry) -> EncodedEntry:
+    """Let every entry leave its region as it is."""
+    return entry
+
+
+def scanned_anywhere(
+    log: Log, record: StreamRecord, name: PartitionName, reader: LedgerReader | None = None
+) -> PartitionScan:
+    """Read a log as if the reader were in its region."""
+    scan = _scan(log, record, name, reader)
+    scan.is_abroad = False
+    return scan
+
+
 async def begin_as_it_comes(_mirror: MirrorWriter) -> None:
     """Begin an empty mirror with the first entry that comes, without another look."""
 
@@ -392,6 +410,18 @@ RELAY_BUGS: dict[str, PlantedBug] = {
         "a reader of a mirror passes over what its home dropped",
         [(PartitionWalk, "_begins_elsewhere", never_elsewhere)],
         drawn_for=with_evictions,
+    ),
+    "local-only-relayed": PlantedBug(
+        158,
+        "local-only records are relayed",
+        [(EncodedEntry, "as_relayed", relayed_whole)],
+        drawn_for=with_local_only,
+    ),
+    "local-only-read-abroad": PlantedBug(
+        159,
+        "a reader of another region that reads at home is given local-only records",
+        [(Log, "_scan", scanned_anywhere)],
+        drawn_for=with_local_only,
     ),
     "sealed-feed-rests": PlantedBug(
         116,

@@ -43,6 +43,8 @@ class Append:
     transaction_id: int | None = None
     expected: int | None = None
     """The sequence that the append must get, or be refused."""
+    is_local_only: bool = False
+    """Whether it must not leave the region of the stream's home."""
     partitions_known: tuple[int, int] = (1, 1)
     """How many partitions the stream certainly had when its writer was opened, and how many it
     may have been about to have."""
@@ -111,7 +113,7 @@ class Found:
 
 @attrs.frozen(kw_only=True)
 class Missing:
-    """A run of sequences that a reader was told are trimmed, or left behind by a fork."""
+    """A run of sequences that a reader was told are trimmed, elsewhere, or left behind."""
 
     partition: int
     from_sequence: int | None
@@ -121,6 +123,8 @@ class Missing:
     """The true start of the partition, or of its mirror behind a gap, as it was then."""
     has_diverged: bool = False
     """Whether a fork left them behind: the reader goes on at the first, in a later home."""
+    is_local_only: bool = False
+    """Whether they are in another region, which they must not leave."""
 
     @property
     def sequence_next(self) -> int:
@@ -146,6 +150,8 @@ class ReaderWalk:
     """Of the stream when it began."""
     is_of_mirror: bool = False
     """Whether it may have read a mirror, which may be behind the home and begin before it."""
+    is_abroad: bool = False
+    """Whether the reader is in another region than the stream's home."""
     partitions: tuple[int, ...] = (0,)
     """The partitions that certainly existed when it began, or the one that it names."""
     start: Bound | None = None

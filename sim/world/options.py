@@ -85,6 +85,8 @@ class Knobs:
     """How long the stream is used before its relays start."""
     relay_buffer_entries: int = 100_000
     """Entries of a partition in the buffer of a relay, at most."""
+    local_only_share: float = 0.0
+    """Share of the records that must not leave the region of the stream's home."""
     relay_evict_bytes: int | None = None
     """Trimmed bytes that the stream keeps for mirrors that lack them; None keeps all."""
     rpo_max_bytes: int | None = None

@@ -248,6 +248,28 @@ def _begin_behind_a_time(story: Story) -> None:
     read(story, 20, b"lost its answer", first=2, start=geolog.AtTime(1))
 
 
+def _read_what_is_local_only_abroad(story: Story) -> None:
+    story.history.appends[b"a"].is_local_only = True
+    story.history.reads[0].is_abroad = True
+
+
+def _tell_a_local_only_gap_that_is_none(story: Story) -> None:
+    walk = read(story, 0)
+    walk.is_abroad = True
+    walk.items.append(_local_only(0, 2))
+
+
+def _tell_a_local_only_gap_at_home(story: Story) -> None:
+    story.history.appends[b"a"].is_local_only = True
+    read(story, 0).items.append(_local_only(0, 1))
+
+
+def _local_only(first: int, end: int) -> Missing:
+    return Missing(
+        partition=0, from_sequence=first, to_sequence=end, trim=0, is_local_only=True
+    )
+
+
 def _tell_a_gap_that_is_none(story: Story) -> None:
     walk = read(story, 0)
     walk.items.append(Missing(partition=0, from_sequence=0, to_sequence=2, trim=0))
@@ -290,6 +312,9 @@ def _fail_a_read(story: Story) -> None:
         (_begin_too_late, "14"),
         (_begin_elsewhere_than_asked, "14"),
         (_tell_a_gap_that_is_none, "14"),
+        (_read_what_is_local_only_abroad, "18"),
+        (_tell_a_local_only_gap_that_is_none, "18"),
+        (_tell_a_local_only_gap_at_home, "18"),
         (_cut_less_than_was_said, "14"),
         (_fail_a_read, "15"),
         (_append_twice, "16"),
@@ -378,6 +403,17 @@ def test_a_front_that_vanishes_without_a_trim_is_reported() -> None:
     story.trims.clear()
 
     assert story.broken == {"1", "11", "14"}
+
+
+def test_a_reader_abroad_gets_a_gap_for_local_only_records() -> None:
+    story = a_good_story()
+    story.history.appends[b"a"].is_local_only = True
+    walk = read(story, 0)
+    walk.is_abroad = True
+    walk.items.append(_local_only(0, 1))
+    story.history.on_shown(walk, record(1, b"b"))
+
+    assert story.broken == set()
 
 
 def test_a_reader_overtaken_by_a_trim_gets_a_gap() -> None:

@@ -64,6 +64,8 @@ _SEEDS_MAX = 40
         ("segment-numbers-reused", 25),
         ("writers-forgotten-at-the-move", 3),
         ("rows-dropped-apart", 2),
+        ("local-only-relayed", 0),
+        ("local-only-read-abroad", 0),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:

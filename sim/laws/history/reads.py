@@ -136,7 +136,7 @@ def gaps_are_true(history: History, _ending: Ending) -> Iterator[str]:
     """Law 14: records that are reported as trimmed lie before the partition's beginning."""
     for read in history.reads:
         for item in read.items:
-            if not isinstance(item, Missing) or item.has_diverged:
+            if not isinstance(item, Missing) or item.has_diverged or item.is_local_only:
                 continue
             first = item.from_sequence
             if item.to_sequence > item.trim or (
@@ -146,6 +146,31 @@ def gaps_are_true(history: History, _ending: Ending) -> Iterator[str]:
                     f"{read.reader} got a gap from {first} to {item.to_sequence} of partition"
                     f" {item.partition}, which begins at {item.trim}"
                 )
+
+
+def local_only_stays(history: History, ending: Ending) -> Iterator[str]:
+    """Law 18: readers abroad get a gap for local-only records, and for no others."""
+    known = known_records(history, ending)
+    for read in history.reads:
+        for item in read.items:
+            if isinstance(item, Found):
+                append = history.appends.get(item.value)
+                if read.is_abroad and append is not None and append.is_local_only:
+                    yield (
+                        f"{read.reader} is abroad, and was given {words_of(item.place)}, which"
+                        " is local-only"
+                    )
+                continue
+            if not item.is_local_only:
+                continue
+            for sequence in range(item.from_sequence or 0, item.to_sequence):
+                there = known.get((item.partition, sequence))
+                append = None if there is None else history.appends.get(there.value)
+                if not read.is_abroad or (append is not None and not append.is_local_only):
+                    yield (
+                        f"{read.reader} got a gap of local-only records at"
+                        f" {words_of((item.partition, sequence))}"
+                    )
 
 
 def truncations_do_as_asked(history: History, ending: Ending) -> Iterator[str]:

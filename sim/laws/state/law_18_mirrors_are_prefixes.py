@@ -1,5 +1,8 @@
 """Law 18: a mirror is a prefix of its home, entry by entry and byte for byte.
 
+Of a local-only entry it has the placeholder, with the same checksum of the header, and never
+the batches.
+
 An entry of a mirror has the place and the bytes of an entry of its home that an ack set holds
 there: a mirror is never ahead. Places are those of the list's rows, so that entries without
 records count, too.
@@ -18,12 +21,15 @@ from sim.laws.state.wire import EntryStored, Said
 Place = tuple[int, int, SegmentEntry]
 """Partition, segment, entry of it."""
 
+Checksum = tuple[bool, int]
+"""Whether an entry is local-only; then the checksum of its header, else that of all of it."""
+
 
 @attrs.define
 class MirrorsArePrefixes:
     """Keeps the checksum of each entry of the home, as nodes stored or served it."""
 
-    _at_home: dict[Place, int] = attrs.field(factory=dict)
+    _at_home: dict[Place, Checksum] = attrs.field(factory=dict)
     _homes: dict[tuple[int, int], LedgerRecord] = attrs.field(factory=dict)
     """The ledgers of the home's segments, as last seen: trimmed ones are gone."""
     _records: dict[LedgerId, LedgerRecord] = attrs.field(factory=dict)
@@ -43,7 +49,7 @@ class MirrorsArePrefixes:
                 known = self._records.get(fact.ledger)
                 if known is not None and now.is_of_home(known):
                     place = _place(known, partition_of(known), fact)
-                    self._at_home.setdefault(place, fact.body_crc)
+                    self._at_home.setdefault(place, _checksum(fact, fact.body_crc))
         for fact in now.said:
             if isinstance(fact, EntryStored):
                 yield from self._mirrored(now, fact)
@@ -60,8 +66,10 @@ class MirrorsArePrefixes:
         known = self._at_home.get(place)
         if known is None:
             yield f"the mirror in {region} has {words}, which no node of the home ever had"
-        elif known != fact.body_crc:
+        elif known != _checksum(fact, fact.body_crc):
             yield f"the mirror in {region} has other bytes for {words} than the home"
+        elif fact.header_crc is not None and not fact.is_placeholder:
+            yield f"the mirror in {region} has the batches of {words}, which is local-only"
         elif not self._is_durable(now, place):
             yield f"the mirror in {region} has {words}, which no ack set of the home has"
         highest = self._highest.get((mirror, place[1]), place[2])
@@ -90,6 +98,11 @@ class MirrorsArePrefixes:
                     f"the mirror in {region} has entry {highest} of segment {segment} of"
                     f" partition {partition}, which the home closed at {last}"
                 )
+
+
+def _checksum(fact: EntryStored | Said, body_crc: int) -> Checksum:
+    is_local_only = fact.header_crc is not None
+    return is_local_only, body_crc if fact.header_crc is None else fact.header_crc
 
 
 def _place(record: LedgerRecord, partition: int, fact: EntryStored | Said) -> Place:

@@ -7,6 +7,7 @@ answer may be older than it looks, because it waits behind others, but it is nev
 its question. A node that has answered an add has the entry from then on.
 """
 
+import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -37,9 +38,13 @@ from geolog.protocol.messages import (
     SettleDoubt,
 )
 from geolog.wire.codec import FrameType, decode
+from geolog.wire.entry import MAGIC_PLACEHOLDER
 from geolog.wire.frame import Frame, FrameReader
 from sim.fakes.memory_transport import Buffer, MemoryStream
 from sim.world.world import World
+
+_FRONT = struct.Struct("<4xI2xH")
+"""The front of an entry: the checksum of its header, and its flags."""
 
 Question = OpenLedger | Fence | Read | Follow | Probe | SettleDoubt
 
@@ -78,6 +83,9 @@ class EntryStored:
     taken_at: int
     """When the add reached the node."""
     at: int
+    header_crc: int | None = None
+    """If it is local-only: the checksum of its header, which its placeholder has, too."""
+    is_placeholder: bool = False
 
 
 @attrs.frozen
@@ -94,6 +102,8 @@ class Said:
     body_crc: int | None = None
     """The checksum of the bytes that it served, if it served any."""
     is_to_recovery: bool = False
+    header_crc: int | None = None
+    """As of `EntryStored`."""
 
 
 @attrs.frozen
@@ -153,6 +163,8 @@ class _Sent:
     body_crc: int
     is_recovery: bool
     taken_at: int
+    header_crc: int | None
+    is_placeholder: bool
 
 
 class Wire:
@@ -250,6 +262,8 @@ class _Line:
                 sent.is_recovery,
                 sent.taken_at,
                 at,
+                sent.header_crc,
+                sent.is_placeholder,
             )
 
     def _on_refused(self, refused: Refused) -> Iterator[Fact]:
@@ -294,6 +308,7 @@ class _Line:
                         at,
                         body_crc=crc32c(each.body) if each.answer is Answer.HAVE else None,
                         is_to_recovery=is_to_recovery,
+                        header_crc=_header_crc_if_local_only(each.body),
                     )
             case ProbeAnswer(), Probe():
                 for place, one in enumerate(answer.answers):
@@ -304,7 +319,24 @@ class _Line:
 
 
 def _sent(add: Add, at: int) -> _Sent:
-    return _Sent(add.ordinal, add.ledger, add.entry, add.body_crc, add.is_recovery, at)
+    return _Sent(
+        add.ordinal,
+        add.ledger,
+        add.entry,
+        add.body_crc,
+        add.is_recovery,
+        at,
+        _header_crc_if_local_only(add.body),
+        add.body[: len(MAGIC_PLACEHOLDER)] == MAGIC_PLACEHOLDER,
+    )
+
+
+def _header_crc_if_local_only(body: bytes | memoryview) -> int | None:
+    """The checksum of an entry's header if its flags say that it is local-only."""
+    if len(body) < _FRONT.size:
+        return None
+    header_crc, flags = _FRONT.unpack_from(body)
+    return header_crc if flags else None
 
 
 def _frames(reader: FrameReader, piece: Buffer) -> Iterator[Frame]:

@@ -83,6 +83,10 @@ class NewRecords:
         share = calls.knobs.headers_share
         if share and calls.rng.random() < share:
             append.headers = ("filled", b"%d" % len(filling)), ("host", process.host.encode())
+        local_share = calls.knobs.local_only_share
+        if local_share and calls.rng.random() < local_share:
+            append.is_local_only = True
+            calls.history.happened.add("appended-local-only")
         if numbering is not None:
             append.seq = numbering.seq_next
             numbering.seq_next += 1

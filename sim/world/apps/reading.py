@@ -73,6 +73,7 @@ class Reading:
                 start=start,
                 home_epoch=home_epoch,
                 is_of_mirror=bool(self.calls.relay_regions) and process.region != home,
+                is_abroad=bool(self.calls.relay_regions) and process.region != home,
                 trims={one: self.calls.trim_of(one) for one in range(possible)},
             )
         )
@@ -159,7 +160,9 @@ class Reading:
         self._note_home(read)
         if isinstance(item, geolog.Gap):
             is_overtaken = any(one.partition == item.partition for one in read.items)
-            if item.reason is geolog.GapReason.DIVERGED:
+            if item.reason is geolog.GapReason.LOCAL_ONLY:
+                self.calls.history.happened.add("reader-abroad")
+            elif item.reason is geolog.GapReason.DIVERGED:
                 self.calls.history.happened.add("reader-diverged")
             else:
                 words = "overtaken" if is_overtaken else "gap-at-start"
@@ -171,6 +174,7 @@ class Reading:
                     to_sequence=item.to_sequence,
                     trim=self.calls.kept_from(item.partition, item.reason),
                     has_diverged=item.reason is geolog.GapReason.DIVERGED,
+                    is_local_only=item.reason is geolog.GapReason.LOCAL_ONLY,
                 )
             )
         else:

@@ -73,6 +73,7 @@ class Tenure:
             transaction_id=append.transaction_id,
             seq=append.seq,
             expect_sequence=append.expected,
+            local_only=append.is_local_only,
         )
 
     async def _hear(self, append: Append, pending: geolog.Pending) -> geolog.GeologError | None:
@@ -111,6 +112,7 @@ class Tenure:
                         key=append.key,
                         headers=dict(append.headers),
                         transaction_id=append.transaction_id,
+                        local_only=append.is_local_only,
                     )
                 except geolog.ConflictError as error:
                     self._fail(append, error)

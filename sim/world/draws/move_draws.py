@@ -58,6 +58,7 @@ def moved(relayed: Options, draws: Draws) -> Options:
         knobs=attrs.evolve(
             knobs,
             is_target_wiped=False,
+            local_only_share=0.0,  # Nobody could read them once the home is elsewhere.
             are_writers_named=are_named,
             repeats_share=0.3 if are_named else 0.0,
             moves_rest_s_max=draws.choice("rest between moves", (1.0, 3.0, 6.0)),

@@ -10,11 +10,12 @@ from sim.world.draws.failover_draws import (
     with_homes_that_stop,
 )
 from sim.world.draws.move_draws import with_moves
-from sim.world.draws.relay_draws import with_some_relays
+from sim.world.draws.relay_draws import with_local_only, with_some_relays
 from sim.world.options import Options
 
 WORLDS: dict[str, Callable[[Options, Draws], Options]] = {
     "relays": with_some_relays,
+    "local-only": with_local_only,
     "moves": with_moves,
     "failovers": with_failovers,
     "homes-that-stop": with_homes_that_stop,

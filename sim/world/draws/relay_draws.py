@@ -27,6 +27,7 @@ _SHARE = 0.15
 _MATRIX_SHARE = 0.6
 _WIPED_SHARE = 0.25
 _BOUNDED_SHARE = 0.3
+_LOCAL_SHARE = 0.3
 _RECORD_BYTES_MORE = 300
 """The most that a record takes in a batch in addition to its value."""
 _STRIKES_PER_S = (
@@ -113,8 +114,22 @@ def with_some_relays(drawn: Options, draws: Draws) -> Options:
     relayed = with_relays(drawn, draws)
     if draws.happens("matrix of relays", _MATRIX_SHARE):
         relayed = with_matrix(relayed, draws)
-    is_bounded = draws.happens("bound on loss", _BOUNDED_SHARE)
-    return bounded(relayed, draws) if is_bounded else relayed
+    if draws.happens("bound on loss", _BOUNDED_SHARE):
+        relayed = bounded(relayed, draws)
+    has_local = draws.happens("local-only records", _LOCAL_SHARE)
+    return partly_local(relayed, draws) if has_local else relayed
+
+
+def partly_local(relayed: Options, draws: Draws) -> Options:
+    """The same world with relays, in which some records must stay at home."""
+    share = draws.choice("share of local-only records", (0.1, 0.3, 0.9))
+    knobs = attrs.evolve(relayed.knobs, local_only_share=share)
+    return attrs.evolve(relayed, knobs=knobs)
+
+
+def with_local_only(drawn: Options, draws: Draws) -> Options:
+    """A world with relays in which some records must stay at home."""
+    return partly_local(with_relays(drawn, draws), draws)
 
 
 def with_matrix(relayed: Options, draws: Draws) -> Options:
