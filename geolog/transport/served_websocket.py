@@ -67,10 +67,12 @@ class ServedWebSocket:
     """A `ServedSocket`: a client has opened it. `run` reads from it."""
 
     def __init__(
-        self, stream: ByteStream, *, message_bytes_max: int, unread: UnreadBytes
+        self, stream: ByteStream, head: bytes, *, message_bytes_max: int, unread: UnreadBytes
     ) -> None:
+        """Serve the client whose request's head has come."""
         self._stream = stream
         self._protocol = wsproto.WSConnection(wsproto.ConnectionType.SERVER)
+        self._head = head
         self._buffer = ReceiveBuffer()
         self._message_bytes_max = message_bytes_max
         self._unread = unread
@@ -130,14 +132,14 @@ class ServedWebSocket:
         return request.target
 
     async def _request(self) -> Request | None:
-        while True:
-            data = await self._buffer.receive(self._stream)
-            if not data:
-                return None
+        data, self._head = self._head, b""
+        while data:
             self._protocol.receive_data(data)
             for event in self._protocol.events():
                 if isinstance(event, Request):
                     return event
+            data = await self._buffer.receive(self._stream)
+        return None
 
     # Messages.
 

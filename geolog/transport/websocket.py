@@ -16,6 +16,7 @@ import trio_websocket
 
 from geolog.background import open_background
 from geolog.transport.message_socket import ServedSocket, SocketClosedError, UnreadBytes
+from geolog.transport.request_head import read_head
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
 from geolog.transport.served_websocket import ServedWebSocket
 from geolog.transport.trio_stream import RECEIVE_BYTES_MAX, TrioStream
@@ -169,13 +170,17 @@ async def serve_websocket(
     text `refusal`. handle: gets the socket, and the request's path and query. unread: the bound
     on unread bytes that it shares with other connections; None gives it one of its own.
     """
-    socket = ServedWebSocket(
-        stream, message_bytes_max=message_bytes_max, unread=unread or UnreadBytes()
-    )
+    socket: ServedWebSocket | None = None
     target: str | None = None
     with suppress(ConnectionFailedError), trio.move_on_after(HANDSHAKE_S):
+        socket = ServedWebSocket(
+            stream,
+            await read_head(stream),
+            message_bytes_max=message_bytes_max,
+            unread=unread or UnreadBytes(),
+        )
         target = await socket.accept(choose, refusal)
-    if target is None:
+    if socket is None or target is None:
         return
     async with open_background() as nursery:
         nursery.start_soon(socket.run)

@@ -21,6 +21,7 @@ from hypercorn.typing import (
 )
 
 from geolog.protocol.ids import Sequence
+from geolog.transport.request_head import read_head
 from geolog.wire.batch import MAGIC, open_batch, seal_batch
 from geolog.wire.decoding import decode
 from geolog.wire.entry import decode_entry, decode_entry_header
@@ -114,8 +115,10 @@ def _relay(data: bytes) -> None:
 
 def _http(data: bytes) -> None:
     stream = _GivenStream(data)
-    trio.run(HttpConnection(stream, "fuzzer", ASGIWrapper(_echo)).run)
-    assert stream.is_closed, "the connection was left open"
+    head = trio.run(read_head, stream)
+    if head:
+        trio.run(HttpConnection(stream, head, "fuzzer", ASGIWrapper(_echo)).run)
+        assert stream.is_closed, "the connection was left open"
 
 
 PARSERS: Mapping[str, Parser] = {

@@ -13,6 +13,7 @@ When the client has closed its side, whatever still runs for it is cancelled.
 import logging
 import math
 
+import h11
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
@@ -26,6 +27,7 @@ from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 
+from geolog.transport.request_head import HEAD_BYTES_MAX
 from geolog.transport.seam import ByteStream, ConnectionFailedError
 
 _log = logging.getLogger(__name__)
@@ -37,7 +39,6 @@ STALL_S = 300.0
 """How long a client may take nothing of its answer: a person may be paging through it."""
 
 _RECEIVE_BYTES = 64 << 10
-_HEAD_BYTES_MAX = 16 << 10
 _QUEUED_PIECES_MAX = 4
 """Pieces of a body, as received, that wait for the application."""
 
@@ -45,8 +46,12 @@ _QUEUED_PIECES_MAX = 4
 class HttpConnection:
     """Serves the requests of one connection. `run` ends with it."""
 
-    def __init__(self, stream: ByteStream, client: str, application: ASGIWrapper) -> None:
+    def __init__(
+        self, stream: ByteStream, head: bytes, client: str, application: ASGIWrapper
+    ) -> None:
+        """Serve the client whose first request's head has come."""
         self._stream = stream
+        self._head = head
         self._client = client
         self._application = application
         self._config = _config()
@@ -65,6 +70,11 @@ class HttpConnection:
                 async with TaskGroup() as tasks:
                     await self._receive_all(self._protocol(tasks))
                     self._scope.cancel(reason="the client has left")
+        except* h11.LocalProtocolError:
+            # An application that is cancelled while it sends the head of its answer is followed
+            # by hypercorn with an answer of its own, which h11 refuses.
+            if not self._scope.cancel_called:
+                raise
         finally:
             self._stream.close()
 
@@ -85,6 +95,8 @@ class HttpConnection:
         buffer = bytearray(_RECEIVE_BYTES)
         self._set_head_due(trio.current_time() + IDLE_S)
         try:
+            head, self._head = self._head, b""
+            await protocol.handle(RawData(head))
             while True:
                 with trio.CancelScope(deadline=self._head_due_s) as self._head_scope:
                     count = await self._stream.receive_into(buffer)
@@ -127,7 +139,7 @@ class HttpConnection:
 def _config() -> Config:
     config = Config()
     config.errorlog = _log
-    config.h11_max_incomplete_size = _HEAD_BYTES_MAX
+    config.h11_max_incomplete_size = HEAD_BYTES_MAX
     config.max_app_queue_size = _QUEUED_PIECES_MAX
     config.include_server_header = False
     return config

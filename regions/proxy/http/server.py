@@ -1,6 +1,7 @@
 """The HTTP server of a proxy: takes connections, as many at a time as allowed."""
 
 import logging
+from contextlib import suppress
 from typing import cast
 
 import trio
@@ -8,9 +9,10 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.typing import ASGIFramework
 from starlette.types import ASGIApp
 
-from geolog.transport.seam import Address, ByteStream, Listener
+from geolog.transport.request_head import read_head
+from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
 from regions.proxy.client_connections import ClientConnections, client_of
-from regions.proxy.http.connection import HttpConnection
+from regions.proxy.http.connection import IDLE_S, HttpConnection
 from regions.proxy.http.turned_away import LastAnswer, turn_away
 from regions.proxy.refused_connections import RefusedConnections
 
@@ -69,7 +71,7 @@ class HttpServer:
         refusal = self._clients.take(client)
         try:
             if refusal is None:
-                await HttpConnection(stream, client, self._application).run()
+                await self._serve_requests(stream, client)
             else:
                 with self._refused.place(stream):
                     await turn_away(stream, client, refusal, self._probed)
@@ -80,3 +82,12 @@ class HttpServer:
             if refusal is None:
                 self._clients.give_back(client)
             self._connections_count -= 1
+
+    async def _serve_requests(self, stream: ByteStream, client: str) -> None:
+        head = b""
+        with suppress(ConnectionFailedError), trio.move_on_after(IDLE_S):
+            head = await read_head(stream)
+        if head:
+            await HttpConnection(stream, head, client, self._application).run()
+        else:
+            stream.close()

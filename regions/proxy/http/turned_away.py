@@ -8,12 +8,11 @@ Any other request is read, and its body dropped, for a short time: a connection 
 with bytes unread is reset, and its client may never see the answer.
 """
 
-from collections.abc import Sequence
-
 from hypercorn.app_wrappers import ASGIWrapper
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from geolog.transport.request_head import read_head
 from geolog.transport.seam import ByteStream, ConnectionFailedError
 from regions.proxy.http.answers import error_answer
 from regions.proxy.http.connection import HttpConnection
@@ -23,7 +22,7 @@ from topology.errors import OverCapacityError
 PROBED = ("/livez", "/readyz", "/metrics")
 """Answered over every limit: small, and made without waiting for others."""
 
-_HEAD_BYTES_MAX = 16 << 10
+_RECEIVE_BYTES = 16 << 10
 _HEAD_END = b"\r\n\r\n"
 
 
@@ -35,17 +34,14 @@ async def turn_away(
     probed: answers the requests for `PROBED` paths, each as the last of its connection.
     """
     try:
-        buffer = bytearray(_HEAD_BYTES_MAX)
-        head = b""
-        while _HEAD_END not in head and len(head) < _HEAD_BYTES_MAX:
-            count = await stream.receive_into(buffer)
-            if not count:
-                return
-            head += buffer[:count]
+        head = await read_head(stream)
+        if not head:
+            return
         if _is_probe(head):
-            await HttpConnection(_HeardStream(head, stream), client, probed).run()
+            await HttpConnection(stream, head, client, probed).run()
             return
         await stream.send([_answer_to(why)])
+        buffer = bytearray(_RECEIVE_BYTES)
         while await stream.receive_into(buffer):
             pass
     except ConnectionFailedError:
@@ -69,35 +65,6 @@ class LastAnswer:
             await send(message)
 
         await self._app(scope, receive, send_last)
-
-
-class _HeardStream:
-    """A connection of which the first bytes were read already."""
-
-    def __init__(self, heard: bytes, stream: ByteStream) -> None:
-        self._heard = heard
-        self._stream = stream
-
-    @property
-    def peer(self) -> str:
-        return self._stream.peer
-
-    async def send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
-        await self._stream.send(buffers)
-
-    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
-        return self._stream.send_nowait(buffers)
-
-    async def receive_into(self, buffer: bytearray | memoryview) -> int:
-        if not self._heard:
-            return await self._stream.receive_into(buffer)
-        count = min(len(buffer), len(self._heard))
-        buffer[:count] = self._heard[:count]
-        self._heard = self._heard[count:]
-        return count
-
-    def close(self) -> None:
-        self._stream.close()
 
 
 def _is_probe(head: bytes) -> bool:

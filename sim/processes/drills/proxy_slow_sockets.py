@@ -91,6 +91,8 @@ class _Part:
 
     def figures(self) -> dict[str, float]:
         return {
+            f"append_p50_s_{self.name}": self.sessions.p50_s,
+            f"http_p50_s_{self.name}": self.requests.p50_s,
             f"append_p99_s_{self.name}": self.sessions.p99_s,
             f"http_p99_s_{self.name}": self.requests.p99_s,
             f"http_connections_{self.name}": self.http_connections_most,

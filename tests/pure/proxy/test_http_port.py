@@ -1,6 +1,6 @@
 """The HTTP port of a proxy: health, metrics, refusals, and what bounds a client."""
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import h11
 import pytest
@@ -9,6 +9,7 @@ from starlette.requests import Request
 from trio.testing import MockClock
 
 from geolog.metadata.proxies import list_live_proxies
+from geolog.transport.seam import ConnectionFailedError
 from regions.proxy.http.connection import IDLE_S
 from regions.proxy.http.health import Health
 from regions.proxy.refused_connections import COUNT_MAX, TIME_S
@@ -320,8 +321,10 @@ async def test_what_is_not_http_ends_its_connection_and_no_other(
         open_http(world.cluster, proxy) as other,
     ):
         async with open_http(world.cluster, proxy) as client:
-            await client.stream.send([request_bytes])
-            await client.receive_rest()
+            with suppress(ConnectionFailedError):  # It may end before all of it has come.
+                await client.stream.send([request_bytes])
+            with suppress(ConnectionFailedError):
+                await client.receive_rest()
         answer = await other.ask("GET", "/livez")
 
     assert answer.status == 200
