@@ -16,7 +16,7 @@ GEOLOG = [sys.executable, "-P", "-m", "geolog"]
 WAIT_S_MAX = 100.0
 """Time limit for anything that takes a moment on an idle machine; this one may be busy."""
 
-COMMAND_S_MAX = 500.0
+COMMAND_S_MAX = 700.0
 """Time limit for a command, which may be a whole demo or drill."""
 
 

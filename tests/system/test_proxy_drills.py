@@ -33,6 +33,7 @@ def test_a_drill_that_loads_a_proxy_tells_its_verdict(
 
     done = geolog("drill", "run", name, *brief, *here, "-o", "json", cwd=tmp_path)
 
+    assert done.stdout, done.stderr.decode()
     verdict = json.loads(done.stdout, parse_constant=pytest.fail)
     assert done.returncode == (0 if verdict["passed"] else 10), done.stderr.decode()
     assert all(problem in done.stderr.decode() for problem in verdict["problems"])
