@@ -28,6 +28,7 @@ from geolog.catalog.descriptions import (
 from geolog.catalog.namespace_defaults import NamespaceCatalog, NamespaceDefaults
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.partition_metadata import PartitionMetadata
+from geolog.catalog.segment_list import SegmentList
 from geolog.catalog.stream_catalog import StreamCatalog, StreamExistsError
 from geolog.catalog.stream_plan import StreamPlanner
 from geolog.catalog.stream_settings import (
@@ -67,6 +68,7 @@ from geolog.client.reading.subscribing import SubscriptionConfig
 from geolog.client.relays.divergence_export import export_into
 from geolog.client.relays.failover_plan import FailoverPlan
 from geolog.client.relays.failovers import Divergence, Failovers, insist
+from geolog.client.relays.local_only_count import local_only_in
 from geolog.client.relays.mirror_begins import (
     check_begin_of_more,
     check_begin_of_new,
@@ -99,6 +101,7 @@ from geolog.partition.home_failover import FailoverConfig, FailoverReport
 from geolog.partition.home_lease import LeaseTerms
 from geolog.partition.home_switch import HomeSwitch, SwitchConfig, SwitchOverReport
 from geolog.partition.lease_renewals import LeaseRenewals
+from geolog.partition.local_only_rows import local_only_of_home
 from geolog.partition.mirror_resync import MirrorResync
 from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.read_back import BatchReadBack
@@ -902,9 +905,12 @@ class Log:
         return await mover.move(record, to, progress or (lambda _step: None))
 
     @_public
-    async def plan_switch_over(self, name: str, *, to: str) -> SwitchOverPlan:
+    async def plan_switch_over(
+        self, name: str, *, to: str, counts_open: bool = True
+    ) -> SwitchOverPlan:
         """What `switch_over` would meet, as far as it can be told without moving anything.
 
+        counts_open: read the open segment of each partition, to count its local-only records.
         NoSuchStreamError.
         """
         record = await self._catalog.read_latest(StreamName.parse(name))
@@ -914,7 +920,25 @@ class Log:
         except (ConflictError, InvalidArgumentError, SealedError) as error:
             why_never = str(error)
         links = await self.links.status(record.name)
-        return switch_over_plan(record, to, links, why_never=why_never)
+        names = record.partition_names()
+        counts = await all_of(
+            [partial(self._local_only_of, record, one, counts_open) for one in names],
+            at_once_max=_SPANS_AT_ONCE_MAX,
+        )
+        return switch_over_plan(record, to, links, local_only=sum(counts), why_never=why_never)
+
+    async def _local_only_of(
+        self,
+        record: StreamRecord,
+        name: PartitionName,
+        counts_open: bool,  # noqa: FBT001 - Called through a partial.
+    ) -> int:
+        """How many records of a partition would stay behind if its home moved now."""
+        rows = SegmentList(name, self._partitions)
+        found = await local_only_of_home(rows, record.home_epoch)
+        if not counts_open or found.open_row is None:
+            return found.count
+        return found.count + await local_only_in(self._scan(record, name), found.open_row)
 
     @_public
     async def failover(

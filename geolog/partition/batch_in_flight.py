@@ -174,6 +174,7 @@ class BatchInFlight(PartInFlight):
             append_time_us=append_time_us,
             transaction_id=self.terms.transaction_last,
             batch_bytes=sealed.length_bytes,
+            local_only_count=sealed.record_count if self.is_local_only else 0,
         )
         stamp = self.terms.writer
         if stamp is not None:

@@ -112,6 +112,7 @@ async def _cut(row: SegmentRecord, takeover: Takeover, fork: Fork) -> SegmentRec
         last_append_time_us=state.append_time_us,
         last_transaction_id=state.transaction_id,
         size_bytes=state.size_bytes - row.size_bytes_before,
+        local_only=state.local_only_count - row.local_only_before,
     )
 
 

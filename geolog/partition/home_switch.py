@@ -21,9 +21,11 @@ from geolog.catalog.home_moves import (
     MirrorsReclaimedError,
     check_can_move,
 )
+from geolog.catalog.segment_list import SegmentList
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.metadata.seam import Freshness
 from geolog.partition.home_move import AGAIN_S, END_S_MAX, HomeMove, follow
+from geolog.partition.local_only_rows import local_only_of_home
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ids import FIRST_SEQUENCE
@@ -56,6 +58,9 @@ _AT_ONCE_MAX = 32
 
 _LOOK_S = 0.05
 
+_COUNTED_S = 5.0
+"""How long counting what is left behind may take, once the home has moved."""
+
 NEAR_RECORDS = 10_000
 """A mirror that is at most so many records behind its home is near: the move begins."""
 
@@ -85,6 +90,8 @@ class SwitchOverReport:
     partitions: int
     records: int
     """Sequence numbers that its partitions have given, in all."""
+    local_only: int | None
+    """Records that stay in the region of the old home; None if metadata does not tell."""
     caught_up_s: float
     """Time for which the mirror caught up while appends went on."""
     closed_s: float
@@ -175,11 +182,27 @@ class HomeSwitch:
             home_epoch=after.home_epoch,
             partitions=after.partitions,
             records=run.records,
+            local_only=await self._local_only(stream),
             caught_up_s=caught_up_s - began_s,
             closed_s=run.ended_s - run.began_s,
             drained_s=run.flipping_s - run.ended_s,
             flipped_s=run.flipped_s - run.flipping_s,
         )
+
+    async def _local_only(self, stream: StreamRecord) -> int | None:
+        """How many records the home that has moved away leaves behind."""
+        names = [stream.partition(number) for number in range(stream.partitions)]
+        count = partial(self._local_only_of, home_epoch=stream.home_epoch)
+        with trio.move_on_after(_COUNTED_S), suppress(GeologError):
+            found = await all_of(
+                [partial(count, one) for one in names], at_once_max=_AT_ONCE_MAX
+            )
+            return sum(found)
+        return None
+
+    async def _local_only_of(self, name: PartitionName, *, home_epoch: int) -> int:
+        rows = SegmentList(name, self.takeover.partitions)
+        return (await local_only_of_home(rows, home_epoch)).count
 
     # Before the move.
 

@@ -22,6 +22,7 @@ class SegmentBegin:
     append_time_us_before: int = 0
     transaction_id_before: int | None = None
     size_bytes_before: int = 0
+    local_only_before: int = 0
 
     @classmethod
     def of(cls, record: SegmentRecord) -> "SegmentBegin":
@@ -31,6 +32,7 @@ class SegmentBegin:
             append_time_us_before=record.append_time_us_before,
             transaction_id_before=record.transaction_id_before,
             size_bytes_before=record.size_bytes_before,
+            local_only_before=record.local_only_before,
         )
 
     @property
@@ -41,6 +43,7 @@ class SegmentBegin:
             append_time_us=self.append_time_us_before,
             transaction_id=self.transaction_id_before,
             size_bytes=self.size_bytes_before,
+            local_only_count=self.local_only_before,
         )
 
 
@@ -111,4 +114,5 @@ class MirrorEntry:
             append_time_us=header.append_time_us,
             transaction_id=self.transaction_id,
             batch_bytes=header.body_bytes,
+            local_only_count=header.record_count if header.is_local_only else 0,
         )

@@ -41,6 +41,7 @@ class OpenSegment:
             completed_us=local_us,
             last_transaction_id=acknowledged.transaction_id,
             size_bytes_through=acknowledged.size_bytes,
+            local_only_through=acknowledged.local_only_count,
         )
         return ClosingSegment(
             self.keeper.ledger, self.keeper.closing(last_entry), self.segment, completed

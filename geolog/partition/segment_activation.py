@@ -112,4 +112,5 @@ class SegmentActivation:
             append_time_us_before=acknowledged.append_time_us,
             transaction_id_before=acknowledged.transaction_id,
             size_bytes_before=acknowledged.size_bytes,
+            local_only_before=acknowledged.local_only_count,
         )

@@ -121,6 +121,7 @@ async def recovered_row(
             append_time_us=last.append_time_us_before,
             transaction_id=last.transaction_id_before,
             size_bytes=last.size_bytes_before,
+            local_only_count=last.local_only_before,
         )
     behind.state.follow(state)
     return behind.state
@@ -233,6 +234,7 @@ def _state_after(run: list[_Fact]) -> PartitionState:
             append_time_us=header.append_time_us,
             transaction_id=fact.transaction_id,
             batch_bytes=header.body_bytes,
+            local_only_count=header.record_count if header.is_local_only else 0,
         )
         slot = 0
         for line in header.lines:

@@ -159,6 +159,8 @@ class PartitionState:
     size_bytes: int = 0
     """Bytes of all batches so far, including trimmed ones."""
     writers: dict[bytes, WriterState] = attrs.field(factory=dict)
+    local_only_count: int = 0
+    """Local-only records so far, including trimmed ones."""
 
     def copy(self) -> "PartitionState":
         """An independent copy, for another prefix."""
@@ -175,14 +177,19 @@ class PartitionState:
         append_time_us: int,
         transaction_id: int | None,
         batch_bytes: int,
+        local_only_count: int = 0,
     ) -> None:
-        """Add an entry of records; `transaction_id` is the highest that it has."""
+        """Add an entry of records; `transaction_id` is the highest that it has.
+
+        local_only_count: how many records it has, if it is local-only.
+        """
         assert next_sequence > self.sequence_next, f"{next_sequence} is not after {self}"
         self.sequence_next = next_sequence
         self.append_time_us = append_time_us
         if transaction_id is not None:
             self.transaction_id = transaction_id
         self.size_bytes += batch_bytes
+        self.local_only_count += local_only_count
 
     def on_batch(
         self,
@@ -215,6 +222,7 @@ class PartitionState:
         if self.transaction_id is None:
             self.transaction_id = before.transaction_id
         self.size_bytes += before.size_bytes
+        self.local_only_count += before.local_only_count
         for name, one in before.writers.items():
             later = self.writers.get(name)
             self.writers[name] = one if later is None else one.then(later)

@@ -199,6 +199,7 @@ class PartitionTakeover:
             completed_us=now_us,
             last_transaction_id=state.transaction_id,
             size_bytes_through=state.size_bytes,
+            local_only_through=state.local_only_count,
         )
         return [CompleteSegment(completed)]
 
@@ -222,6 +223,7 @@ def _go_on_behind_nothing(state: PartitionState, empty: SegmentRecord) -> None:
     if state.transaction_id is None:
         state.transaction_id = empty.transaction_id_before
     state.size_bytes = empty.size_bytes_before
+    state.local_only_count = empty.local_only_before
 
 
 def _contradicts(state: PartitionState, last: SegmentRecord) -> bool:

@@ -363,6 +363,10 @@ class SegmentRecord:
     """If a fork went through its ledger, the other lists that name it, each under the same row
     number: kept rests by their epochs, 0 for the log that goes on. The last of them to drop its
     row deletes the ledger."""
+    local_only_before: int = 0
+    """Local-only records before it, including trimmed ones."""
+    local_only: int = 0
+    """Local-only records in it, once it is completed."""
 
     @property
     def row_number(self) -> int:
@@ -384,6 +388,11 @@ class SegmentRecord:
         """Bytes of all batches up to its end, or to its beginning while the end is unknown."""
         return self.size_bytes_before + (self.size_bytes or 0)
 
+    @property
+    def local_only_through(self) -> int:
+        """Local-only records up to its end, or to its beginning while the end is unknown."""
+        return self.local_only_before + self.local_only
+
     def completed(
         self,
         *,
@@ -393,6 +402,7 @@ class SegmentRecord:
         completed_us: int,
         last_transaction_id: int | None,
         size_bytes_through: int,
+        local_only_through: int = 0,
     ) -> "SegmentRecord":
         """The record with its end filled in."""
         assert not self.is_completed, f"segment {self.segment} is completed already"
@@ -406,4 +416,5 @@ class SegmentRecord:
             completed_us=completed_us,
             last_transaction_id=last_transaction_id,
             size_bytes=size_bytes_through - self.size_bytes_before,
+            local_only=max(0, local_only_through - self.local_only_before),
         )

@@ -13,11 +13,12 @@ the values, little-endian:
     6  zero u16                         25 a line per batch, then the gaps of all batches,
     8  highest transaction id i64          then a line per generation,
     16 bytes of all batches so far i64     then the nonce of the epoch, 16 bytes
+    24 local-only records so far i64
 
 A line of a batch: first seq i64, first sequence u64, segment u64, entry u64, record count u32,
 slot u32, header CRC32C u32, body CRC32C u32, length of the gaps between its seqs u16. A line of
 a generation: partitions u16, highest seq i64. Version 1 had no nonces; its snapshots open with
-`NO_NONCE`.
+`NO_NONCE`. Only version 3 has the number of local-only records; without any it is version 2.
 """
 
 import struct
@@ -42,8 +43,10 @@ from topology.errors import DamagedBytesError
 
 VERSION = 2
 _VERSION_WITHOUT_NONCES = 1
+_VERSION_WITH_LOCAL_ONLY = 3
 
 _FIRST = struct.Struct("<BBHHHqq")
+_LOCAL_ONLY = struct.Struct("<q")
 _WRITER = struct.Struct("<QqqB")
 _BATCH = struct.Struct("<qQQQIIIIH")
 _GENERATION = struct.Struct("<Hq")
@@ -86,7 +89,10 @@ def _parts(state: PartitionState) -> list[list[tuple[bytes, bytes]]]:
 def _first(state: PartitionState, part: int, parts: int) -> bytes:
     has_one = state.transaction_id is not None
     transaction_id = state.transaction_id or 0
-    return _FIRST.pack(VERSION, has_one, part, parts, 0, transaction_id, state.size_bytes)
+    count = state.local_only_count
+    version = _VERSION_WITH_LOCAL_ONLY if count else VERSION
+    fixed = _FIRST.pack(version, has_one, part, parts, 0, transaction_id, state.size_bytes)
+    return fixed + _LOCAL_ONLY.pack(count) if count else fixed
 
 
 def _writer_bytes(writer: WriterState) -> bytes:
@@ -123,18 +129,32 @@ class _First:
     parts: int
     transaction_id: int | None
     size_bytes: int
+    local_only_count: int
 
 
 def _open_first(batch: Batch) -> _First:
     first = batch.value(0)
-    if len(first) != _FIRST.size:
+    if len(first) < _FIRST.size:
         raise DamagedBytesError(f"a snapshot begins with {len(first)} bytes")
-    version, has_one, part, parts, reserved, transaction_id, size_bytes = _FIRST.unpack(first)
-    if version not in (VERSION, _VERSION_WITHOUT_NONCES):
+    (
+        version, has_one, part, parts, reserved, transaction_id, size_bytes
+    ) = _FIRST.unpack_from(first)  # fmt: skip
+    if version not in (VERSION, _VERSION_WITHOUT_NONCES, _VERSION_WITH_LOCAL_ONLY):
         raise DamagedBytesError(f"unknown version {version} of snapshots")
-    if part >= parts or reserved or has_one > 1 or size_bytes < 0:
+    counted_bytes = _LOCAL_ONLY.size if version == _VERSION_WITH_LOCAL_ONLY else 0
+    if len(first) != _FIRST.size + counted_bytes:
+        raise DamagedBytesError(f"a snapshot begins with {len(first)} bytes")
+    local_only_count = _LOCAL_ONLY.unpack_from(first, _FIRST.size)[0] if counted_bytes else 0
+    if part >= parts or reserved or has_one > 1 or min(size_bytes, local_only_count) < 0:
         raise DamagedBytesError(f"impossible part {part} of {parts} of a snapshot")
-    return _First(version, part, parts, transaction_id if has_one else None, size_bytes)
+    return _First(
+        version,
+        part,
+        parts,
+        transaction_id if has_one else None,
+        size_bytes,
+        local_only_count,
+    )
 
 
 def open_snapshot(
@@ -155,6 +175,7 @@ def open_snapshot(
             )
         parts, expected = first.parts, expected + 1
         state.transaction_id, state.size_bytes = first.transaction_id, first.size_bytes
+        state.local_only_count = first.local_only_count
         for row in range(1, len(batch)):
             writer_id = batch.key(row)
             if not writer_id or len(writer_id) > WRITER_ID_BYTES_MAX:

@@ -20,6 +20,7 @@ import json
 import struct
 from typing import TypeVar
 
+import attrs
 import cattrs
 from crc32c import crc32c
 
@@ -76,8 +77,10 @@ _WATERMARK = struct.Struct("<QQQQI")
 _BEGIN = struct.Struct("<QqqQ")
 """First sequence, last append time and highest transaction id before the
 segment (-1: none), bytes before it."""
+_LOCAL_ONLY = struct.Struct("<Q")
+"""Local-only records before the segment, if there are any."""
 _HEADER_CRC = struct.Struct("<4xI")
-_HAS_PREVIOUS, _HAS_BEGIN = 1, 2
+_HAS_PREVIOUS, _HAS_BEGIN, _HAS_LOCAL_ONLY = 1, 2, 4
 _CHANNEL_MAX = (1 << 32) - 1
 _CRC_MAX = (1 << 32) - 1
 
@@ -189,6 +192,8 @@ def _entry_fields(entry: RelayedEntry) -> bytes:
     given = _HAS_PREVIOUS * (entry.previous is not None) | _HAS_BEGIN * (
         entry.begin is not None
     )
+    if entry.begin is not None and entry.begin.local_only_before:
+        given |= _HAS_LOCAL_ONLY
     parts = [bytes((given,))]
     if entry.previous is not None:
         parts.append(_watermark_fields(entry.previous))
@@ -203,6 +208,8 @@ def _entry_fields(entry: RelayedEntry) -> bytes:
                 begin.size_bytes_before,
             )
         )
+        if begin.local_only_before:
+            parts.append(_LOCAL_ONLY.pack(begin.local_only_before))
     return b"".join(parts)
 
 
@@ -238,17 +245,22 @@ def _decode(data: bytes | memoryview) -> BridgeMessage:
 
 def _relayed_entry(fields: memoryview, body: memoryview) -> RelayedEntry:
     given = fields[0] if fields else -1
-    if not 0 <= given <= _HAS_PREVIOUS | _HAS_BEGIN:
-        raise DamagedBytesError(f"unknown flags {given} of an entry on a bridge")
     has_previous, has_begin = given & _HAS_PREVIOUS, given & _HAS_BEGIN
+    has_local_only = given & _HAS_LOCAL_ONLY
+    is_known = 0 <= given <= _HAS_PREVIOUS | _HAS_BEGIN | _HAS_LOCAL_ONLY
+    if not is_known or (has_local_only and not has_begin):
+        raise DamagedBytesError(f"unknown flags {given} of an entry on a bridge")
     begin_at = 1 + (_WATERMARK.size if has_previous else 0)
-    fields_end = begin_at + (_BEGIN.size if has_begin else 0)
+    local_only_at = begin_at + (_BEGIN.size if has_begin else 0)
+    fields_end = local_only_at + (_LOCAL_ONLY.size if has_local_only else 0)
     if len(fields) != fields_end:
         raise DamagedBytesError(
             f"fields of an entry have {len(fields)} bytes instead of {fields_end}"
         )
     previous = _checked(_watermark_at(fields, 1)) if has_previous else None
     begin = _begin_at(fields, begin_at) if has_begin else None
+    if begin is not None and has_local_only:
+        begin = attrs.evolve(begin, local_only_before=_local_only_at(fields, local_only_at))
     decoded = decode_entry(body)
     decoded.verify()
     header = decoded.header
@@ -312,6 +324,13 @@ def _begin_at(fields: memoryview, start: int) -> SegmentBegin:
         transaction_id_before=None if transaction_id < 0 else transaction_id,
         size_bytes_before=size_bytes,
     )
+
+
+def _local_only_at(fields: memoryview, start: int) -> int:
+    (count,) = _LOCAL_ONLY.unpack_from(fields, start)
+    if not 0 < count <= INT64_MAX:
+        raise DamagedBytesError(f"a segment cannot begin behind {count} local-only records")
+    return int(count)
 
 
 def _from_json(type_: int, fields: memoryview) -> BridgeMessage:

@@ -17,7 +17,7 @@ from geolog.cli.terminal.progress import Progress
 from geolog.client.log import Log
 from geolog.client.relays.switch_plan import SwitchOverPlan
 from geolog.partition.home_switch import SwitchOverReport
-from geolog.settings.quantities import parse_seconds
+from geolog.settings.quantities import counted, parse_seconds
 from topology.errors import GeologError, NotFoundError
 
 _PARALLEL_MAX = 64
@@ -105,7 +105,11 @@ async def _switch_over(wish: _Wish) -> None:
 
 async def _show_plans(log: Log, names: list[str], wish: _Wish) -> None:
     plans = await all_of(
-        [partial(log.plan_switch_over, one, to=wish.to) for one in names],
+        [
+            # With many streams, reading what is still written would take too long.
+            partial(log.plan_switch_over, one, to=wish.to, counts_open=wish.stream is not None)
+            for one in names
+        ],
         at_once_max=wish.parallel,
     )
     output = this_invocation().config.output
@@ -113,6 +117,10 @@ async def _show_plans(log: Log, names: list[str], wish: _Wish) -> None:
     for one in plans:
         if one.why_not is not None:
             tell(f"{one.stream} cannot move now: {one.why_not}")
+        if one.local_only:
+            least = "" if wish.stream is not None else "at least "
+            count = counted(one.local_only, "local-only record")
+            tell(f"{one.stream}: {least}{count} would stay in {one.home}")
     tell("nothing was changed")
 
 
@@ -150,6 +158,13 @@ async def _move_all(log: Log, names: list[str], wish: _Wish) -> None:
         await all_of([partial(move, one) for one in names], at_once_max=wish.parallel)
     moved.sort(key=lambda one: one.stream)
     show(moved if output != "table" else [_moved_row(one) for one in moved], output)
+    for one in moved:
+        if one.local_only is None:
+            tell(f"{one.stream}: its local-only records stay in {one.home_before}, if any")
+        elif one.local_only:
+            count = counted(one.local_only, "local-only record")
+            verb = "stays" if one.local_only == 1 else "stay"
+            tell(f"{one.stream}: {count} {verb} in {one.home_before}")
     if failed:
         raise GeologError(
             f"{len(failed)} of {len(names)} streams stay where they are; repeat the command"

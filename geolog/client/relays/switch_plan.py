@@ -27,6 +27,9 @@ class SwitchOverPlan:
     """Age of the oldest of them, at most."""
     round_trip_s: float | None
     """Time in which records become durable in the new home, and the old one hears of it."""
+    local_only: int
+    """Records that would stay in the region of the old home; those of segments that are still
+    written count only if they were read (`counts_open`)."""
     why_not: str | None
     """Why the stream cannot move now; None if nothing is known that would stop it."""
 
@@ -36,11 +39,13 @@ def switch_over_plan(
     to: str,
     links: Sequence[RelayedStreamReport],
     *,
+    local_only: int,
     why_never: str | None,
 ) -> SwitchOverPlan:
     """The plan for one stream, by the reports of its links.
 
-    why_never: why it cannot move there whatever its link does; None if it can.
+    local_only: how many records would stay behind. why_never: why it cannot move there whatever
+    its link does; None if it can.
     """
     mine = [one for one in links if one.target == to]
     why_not = why_never
@@ -62,6 +67,7 @@ def switch_over_plan(
         round_trip_s=max(
             (one.round_trip_s for one in mine if one.round_trip_s is not None), default=None
         ),
+        local_only=local_only,
         why_not=why_not,
     )
 

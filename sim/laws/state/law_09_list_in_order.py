@@ -79,6 +79,11 @@ def _disorder(segments: Mapping[int, SegmentRecord]) -> Iterator[str]:
                 f"segment {other.segment} has {other.size_bytes_before} bytes before it, but"
                 f" {one.segment} ends at byte {one.size_bytes_through}"
             )
+        elif other.local_only_before != one.local_only_through:
+            yield (
+                f"segment {other.segment} has {other.local_only_before} local-only records"
+                f" before it, but {one.segment} ends at {one.local_only_through}"
+            )
 
 
 def _ledgers_that_differ(

@@ -79,12 +79,14 @@ def test_entries_come_back_with_their_places_and_bytes(shape: str) -> None:
         assert same(found.entry, entry)
 
 
-def test_the_facts_of_a_segment_come_back() -> None:
+@pytest.mark.parametrize("local_only", [0, 5])
+def test_the_facts_of_a_segment_come_back(local_only: int) -> None:
     begin = SegmentBegin(
         first_sequence=Sequence(0),
         append_time_us_before=-2,
         transaction_id_before=3,
         size_bytes_before=4,
+        local_only_before=local_only,
     )
     entry = attrs.evolve(home_log("1").entries[0], begin=begin)
 

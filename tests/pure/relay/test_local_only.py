@@ -180,7 +180,8 @@ async def test_a_new_home_has_gaps_and_the_old_one_still_has_the_records(
     ):
         await create(east)
         await append_some(east)
-        await west.switch_over(STREAM, to=TARGET)
+        plan = await west.plan_switch_over(STREAM, to=TARGET)
+        moved = await west.switch_over(STREAM, to=TARGET)
         async with west.open_writer(STREAM) as writer:
             await writer.append(b"8")
             await writer.append(b"of the west", local_only=True)
@@ -188,12 +189,44 @@ async def test_a_new_home_has_gaps_and_the_old_one_still_has_the_records(
         await wait_mirrored(east, HOME)
         in_west, in_east = await items_in(west), await items_in(east)
         report = await east.verify_stream(STREAM)
+        back = await west.switch_over(STREAM, to=HOME)
 
+    assert (plan.local_only, moved.local_only, back.local_only) == (4, 4, 1)
     last = [b"8", b"of the west", b"10"]
     assert in_short(in_west) == [b"0", (1, 2), b"2", (3, 5), b"5", b"6", (7, 8), *last]
     whole = [b"0", SECRET, b"2", SECRET, SECRET, b"5", b"6", SECRET]
     assert in_short(in_east) == [*whole, b"8", (9, 10), b"10"]
     assert (report.is_good, report.mirrors_unequal) == (True, 0), report.reasons
+
+
+async def test_what_a_move_would_leave_behind_is_counted_across_segments_and_owners(
+    autojump_clock: MockClock,
+) -> None:
+    """Also if the last owner died, and in the segment that is still written."""
+    value = b"x" * 20_000
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        open_groups(cluster),
+        cluster.open_client(HOME) as east,
+        cluster.open_client(TARGET) as west,
+    ):
+        await create(east, segment_bytes=64 * 1024, partitions=2)
+        for _ in range(3):
+            async with east.open_writer(STREAM, writer_id="till") as writer:
+                for number in range(10):
+                    key = b"%d" % number
+                    await writer.append(value, key=key, local_only=number % 2 == 0)
+        async with east.open_writer(STREAM) as writer:
+            await writer.append(value, local_only=True)
+            open_plan = await west.plan_switch_over(STREAM, to=TARGET)
+            least = await west.plan_switch_over(STREAM, to=TARGET, counts_open=False)
+            await writer.append(value, local_only=True)
+        closed_plan = await west.plan_switch_over(STREAM, to=TARGET, counts_open=False)
+        moved = await west.switch_over(STREAM, to=TARGET)
+
+    assert open_plan.local_only == 16
+    assert 0 < least.local_only <= 15
+    assert closed_plan.local_only == moved.local_only == 17
 
 
 async def test_a_batch_sent_again_in_the_new_home_is_compared_by_checksum(

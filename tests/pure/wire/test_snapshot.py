@@ -41,7 +41,7 @@ states = st.builds(
     PartitionState,
     sequence_next=i63, append_time_us=i63,
     transaction_id=st.none() | st.integers(-(2**63), 2**63 - 1), size_bytes=i63,
-    writers=writers,
+    writers=writers, local_only_count=st.just(0) | i63,
 )  # fmt: skip
 
 
@@ -68,6 +68,7 @@ def test_equal_states_have_equal_bytes(state: PartitionState) -> None:
         state.transaction_id,
         state.size_bytes,
         dict(reversed(state.writers.items())),
+        state.local_only_count,
     )
 
     assert [bytes(one.data) for one in seal_snapshot(state, now_us=1)] == [
@@ -77,12 +78,12 @@ def test_equal_states_have_equal_bytes(state: PartitionState) -> None:
 
 def without_nonces(state: PartitionState) -> PartitionState:
     writers = {name: attrs.evolve(one, nonce=NO_NONCE) for name, one in state.writers.items()}
-    return attrs.evolve(state, writers=writers)
+    return attrs.evolve(state, writers=writers, local_only_count=0)
 
 
 def as_version_1(part: Batch) -> Batch:
     """The part as code without fences wrote it."""
-    values = [b"\x01" + part.value(0)[1:]]
+    values = [b"\x01" + part.value(0)[1:24]]
     values += [part.value(row)[:-16] for row in range(1, len(part))]
     keys = [part.key(row) for row in range(len(part))]
     return open_batch(seal_batch(values, keys=keys, created_us=1).data)
