@@ -24,7 +24,7 @@ _LOOK_EVERY_S = 0.1
 
 @attrs.frozen(kw_only=True)
 class CopyPlace:
-    """What is copied, and where to."""
+    """The streams of a copy, its cursor, and its directories."""
 
     zookeeper: str
     cluster: str

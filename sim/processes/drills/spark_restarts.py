@@ -76,7 +76,7 @@ class Driver:
         await self.process.stdin.send_all(line.encode() + b"\n")
 
     async def next(self, *kinds: str) -> dict[str, object]:
-        """What it tells next of these kinds. DriverFailedError; UnavailableError if nothing."""
+        """Return its next line of these kinds. DriverFailedError; UnavailableError if none."""
         with trio.move_on_after(ANSWER_S_MAX):
             while True:
                 told = await self._next_line()
