@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from geolog.spark import GeologDataSource, spark_environment
+from geolog.spark.job_errors import error_of
 
 CORES = 2
 _LOOK_EVERY_S = 0.1
@@ -114,7 +115,7 @@ def main(place: CopyPlace) -> None:
         copy.start()
         follow(copy)
     except StreamingQueryException as error:
-        tell(failed=str(error))
+        tell(failed=str(error_of(error, doing="the query")))
         sys.exit(1)
 
 

@@ -81,7 +81,7 @@ class Driver:
             while True:
                 told = await self._next_line()
                 if "failed" in told:
-                    raise DriverFailedError(str(told["failed"]).partition("\n")[0])
+                    raise DriverFailedError(str(told["failed"]))
                 if not told.keys().isdisjoint(kinds):
                     return told
         raise UnavailableError(f"Spark told no {' or '.join(kinds)}: {self._end_of_log()}")
@@ -277,7 +277,7 @@ class _SparkRestarts:
         }
         wrong = ("lost", "repeated", "foreign", "out_of_order", "cursor_lag")
         self._problems += [f"{name} is {counts[name]}" for name in wrong if counts[name]]
-        if "concurrent" not in why.lower() and "another" not in why.lower():
+        if "another driver" not in why:
             self._problems.append(f"the second driver does not say that there is one: {why}")
         by_kind = {
             name: [one["next_batch_s"] for one in self._rounds if one["is_driver"] == is_driver]
