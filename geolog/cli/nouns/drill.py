@@ -39,7 +39,11 @@ from sim.processes.drills.proxy_mutations import (
     MutationsOptions,
     proxy_mutations,
 )
-from sim.processes.drills.proxy_overload import ProxyOverloadOptions, proxy_overload
+from sim.processes.drills.proxy_overload import (
+    PROXY_OPTIONS,
+    ProxyOverloadOptions,
+    proxy_overload,
+)
 from sim.processes.drills.proxy_slow_sockets import SlowSocketsOptions, proxy_slow_sockets
 from sim.processes.drills.region_loss import RegionLossOptions, region_loss
 from sim.processes.drills.region_loss_regional import (
@@ -445,8 +449,11 @@ async def _lose_power(drill: DrillRun, directory: Path) -> Verdict:
 
 
 async def _load_own_proxy(drill: DrillRun, directory: Path) -> Verdict:
-    with held_ports(SHAPE.ports_count) as ports:
-        plan = draw_plan(SHAPE, cluster="drill", directory=directory, ports=ports)
+    shape = SHAPE
+    if drill.name == "proxy-overload":
+        shape = attrs.evolve(SHAPE, proxy_options=PROXY_OPTIONS)
+    with held_ports(shape.ports_count) as ports:
+        plan = draw_plan(shape, cluster="drill", directory=directory, ports=ports)
         async with open_cluster(plan) as cluster:
             await create_loaded_stream(OwnCluster(cluster))
             return await _load(drill, proxy_of_cluster(cluster))

@@ -3,12 +3,16 @@
 Sessions of JSON frames with a hundred records each. The peak is what few sessions get through
 that always have frames unanswered. Then three times as many sessions are offered frames at
 three times that rate, whatever is answered: a frame that is due when no session has room for it
-is held back. At last half of the peak is offered, as before the overload.
+is held back. The proxy of a temporary cluster takes hardly more unanswered bytes than at the
+peak (`PROXY_OPTIONS`). It refuses the rest, and sessions come back when they are told to. At
+last half of the peak is offered, as before the overload.
 
-The clients share the machine with the proxy, so the peak is that of both together.
+The clients share the machine with the proxy, so the peak is that of both together. The figures
+tell what each used of the processors, and the whole machine with all else that runs on it.
 """
 
 import json
+import math
 import random
 import statistics
 from collections.abc import Callable
@@ -18,7 +22,7 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from sim.processes.drills.loaded_proxy import LoadedProxy, MemorySamples
+from sim.processes.drills.loaded_proxy import CpuTimes, LoadedProxy, MemorySamples
 from sim.processes.drills.timed_session import (
     Phase,
     PhaseClock,
@@ -34,8 +38,11 @@ RECORD_BYTES = 100
 _PEAK_SESSIONS = 8
 _PEAK_WINDOW = 32
 _OVERLOAD_FACTOR = 3
-_OVERLOAD_WINDOW = 16
+_OVERLOAD_WINDOW = 64
 _TICK_S = 0.002
+
+PROXY_OPTIONS = ("--partition-in-flight-bytes-max", "3MiB")
+"""The frames of the peak's windows, which have 11 KiB each, are 2.8 MiB."""
 
 GOODPUT_SHARE_MIN = 0.9
 LATENCY_FACTOR_MAX = 3.0
@@ -78,7 +85,9 @@ async def proxy_overload(
         await wait_idle(few)  # The proxy takes the partition meanwhile.
         await _offer(few, None, phases, short_s)
         await wait_idle(few)
+        before_peak = CpuTimes.now(proxy)
         peak = await _offer(few, None, phases, short_s)
+        shares = CpuTimes.now(proxy).shares_since(before_peak, "peak")
         tell(f"peak: {RECORDS_COUNT * peak.answers_per_s:,.0f} records/s")
         normal_rate = _NORMAL_SHARE * peak.answers_per_s
         await wait_idle(few)
@@ -93,12 +102,15 @@ async def proxy_overload(
         async with open_background() as sampling:
             sampling.start_soon(memory.run)
             offered = _OVERLOAD_FACTOR * peak.answers_per_s
+            before_over = CpuTimes.now(proxy)
             over = await _offer(many, offered, phases, options.duration_s)
+            shares |= CpuTimes.now(proxy).shares_since(before_over, "overload")
         tell(f"overloaded: {RECORDS_COUNT * over.answers_per_s:,.0f} records/s")
         after = await _offer(few, normal_rate, phases, min(RECOVERY_S_MAX, options.duration_s))
         await wait_idle(few)
         is_alive = (await proxy.get("/livez")).status == 200
-    return _judge(proxy, options, (peak, before, over, after), memory, is_alive=is_alive)
+    phases_all = (peak, before, over, after)
+    return _judge(proxy, options, phases_all, memory, shares, is_alive=is_alive)
 
 
 async def _offer(
@@ -127,6 +139,7 @@ def _judge(
     options: ProxyOverloadOptions,
     phases: tuple[Phase, Phase, Phase, Phase],
     memory: MemorySamples,
+    cpu_shares: dict[str, float],
     *,
     is_alive: bool,
 ) -> Verdict:
@@ -142,8 +155,15 @@ def _judge(
         problems.append("/livez did not answer 200 afterwards")
     if proxy.tracebacks_count():
         problems.append(f"{proxy.tracebacks_count()} tracebacks in {proxy.log}")
+    cpu_peak, cpu_over = (
+        cpu_shares["proxy_cpu_share_peak"],
+        cpu_shares["proxy_cpu_share_overload"],
+    )
     if goodput_share < GOODPUT_SHARE_MIN:
-        problems.append(f"goodput fell to {goodput_share:.0%} of the peak")
+        problems.append(
+            f"goodput fell to {goodput_share:.0%} of the peak; the proxy had {cpu_over:.2f}"
+            f" processors, and {cpu_peak:.2f} at the peak"
+        )
     if p99_over_s > LATENCY_FACTOR_MAX * p99_peak_s:
         problems.append(f"the p99 of accepted frames rose {p99_over_s / p99_peak_s:.1f} times")
     if memory.growth_bytes > GROWTH_BYTES_MAX:
@@ -166,12 +186,16 @@ def _judge(
             "offered_records_per_s": _OVERLOAD_FACTOR * RECORDS_COUNT * peak.answers_per_s,
             "goodput_records_per_s": RECORDS_COUNT * over.answers_per_s,
             "goodput_share": goodput_share,
+            "goodput_share_per_cpu": goodput_share * cpu_peak / cpu_over
+            if cpu_over
+            else math.inf,
             "p99_s_peak": p99_peak_s,
             "p99_s_overload": p99_over_s,
             "p99_factor": p99_over_s / p99_peak_s,
             "p50_s_normal": before.p50_s,
             "p99_s_normal": before.p99_s,
             "recovery_s": recovery_s,
+            **cpu_shares,
             **memory.figures(),
         },
         rounds=[],
