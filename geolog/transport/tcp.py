@@ -32,7 +32,7 @@ FAIR_BYTES = 4 << 20
 _JOINED_BYTES_MAX = 8 << 10
 """Buffers below this are copied together: cheaper than another element of the vector."""
 _VECTOR_LENGTH_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
-ACCEPTS_A_TURN = 8
+ACCEPTS_A_TURN = 32
 """Connections that a listener takes between two turns of the scheduler."""
 
 _BACKLOG_LENGTH = 1024

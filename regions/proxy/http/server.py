@@ -73,8 +73,8 @@ class HttpServer:
             if refusal is None:
                 await self._serve_requests(stream, client)
             else:
-                with self._refused.place(stream):
-                    await turn_away(stream, client, refusal, self._probed)
+                with self._refused.place(stream) as keep:
+                    await turn_away(stream, client, refusal, self._probed, on_probe=keep)
         except* Exception as errors:  # noqa: BLE001 - one connection must not end the others.
             self._failures_count += 1
             _log.error("%s: the connection met a bug", stream.peer, exc_info=errors)

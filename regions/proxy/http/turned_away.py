@@ -8,6 +8,8 @@ Any other request is read, and its body dropped, for a short time: a connection 
 with bytes unread is reset, and its client may never see the answer.
 """
 
+from collections.abc import Callable
+
 from hypercorn.app_wrappers import ASGIWrapper
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,17 +29,24 @@ _HEAD_END = b"\r\n\r\n"
 
 
 async def turn_away(
-    stream: ByteStream, client: str, why: OverCapacityError, probed: ASGIWrapper
+    stream: ByteStream,
+    client: str,
+    why: OverCapacityError,
+    probed: ASGIWrapper,
+    *,
+    on_probe: Callable[[], None],
 ) -> None:
     """Answer the first request of a connection, and close it. The caller bounds the time.
 
     probed: answers the requests for `PROBED` paths, each as the last of its connection.
+    on_probe: called before that.
     """
     try:
         head = await read_head(stream)
         if not head:
             return
         if _is_probe(head):
+            on_probe()
             await HttpConnection(stream, head, client, probed).run()
             return
         await stream.send([_answer_to(why)])

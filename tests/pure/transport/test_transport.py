@@ -255,7 +255,10 @@ class CountingSocket(socket.socket):
 
 async def test_a_listener_takes_a_few_waiting_connections_in_each_turn() -> None:
     listener = await TcpTransport().listen(ANY_PORT)
-    clients = [socket.create_connection((HOST, listener.address.port)) for _ in range(32)]
+    clients = [
+        socket.create_connection((HOST, listener.address.port))
+        for _ in range(4 * ACCEPTS_A_TURN)
+    ]
     accepted: list[ByteStream] = []
 
     async def accept_all() -> None:
