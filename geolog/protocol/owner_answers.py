@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import attrs
 
+from geolog.protocol.append_failure import told_as_unknown
 from geolog.protocol.ids import DLSN, Sequence
 from topology.errors import GeologError, OutcomeUnknownError
 
@@ -106,3 +107,31 @@ OwnerAnswer: TypeAlias = Received | Placed | Repeated | AppendRefused | Unknown 
 def answer_of_error(error: GeologError) -> AppendRefused | Unknown:
     """The answer of an owner that goes on, to a batch that met this error."""
     return AppendRefused(error) if error.outcome == "refused" else Unknown(error)
+
+
+def place_of_all(rows: tuple[FirstPlace | GeologError, ...]) -> Placed | Unknown:
+    """The place of a batch that was sent again, if the log has it whole.
+
+    Batched differently, its records can have sequences in a row, and be in several entries.
+    """
+    first = rows[0]
+    for row, told in enumerate(rows):
+        if isinstance(told, GeologError):
+            return _unplaced(told)
+        assert isinstance(first, FirstPlace)
+        due = attrs.evolve(first.dlsn, slot=first.dlsn.slot + row), first.sequence + row
+        if (told.dlsn, told.sequence) != due:
+            return Unknown(OutcomeUnknownError("its records are in the log at several places"))
+    assert isinstance(first, FirstPlace)
+    dlsn = first.dlsn
+    return Placed(dlsn.segment, dlsn.entry, dlsn.slot, first.sequence, first.valid_until_s)
+
+
+def _unplaced(error: GeologError) -> Unknown:
+    """The answer to a batch of which the log has seqs, but that could not be found there.
+
+    An error that refuses one record says nothing of the others.
+    """
+    if error.outcome == "refused":
+        error = told_as_unknown(error, f"{error}; other records of its batch may be in the log")
+    return Unknown(error)

@@ -37,6 +37,7 @@ from geolog.protocol.owner_answers import (
     Unknown,
     answer_of_error,
     lease_over,
+    place_of_all,
 )
 from geolog.protocol.sent_batches import AnswerOutOfOrderError, SentBatches
 from geolog.protocol.session_home import HomeMovedError, SessionHome
@@ -223,7 +224,7 @@ class RemotePartition:
                 if batch.listener is None:
                     batch.finish(Repeated(ToldRecords(places)))
                 else:  # An earlier owner has appended it.
-                    batch.finish(_place_of_all(places))
+                    batch.finish(place_of_all(places))
             case BatchRefused(error=error):
                 batch.finish(answer_of_error(error_of(error, _KINDS)))
             case _:
@@ -422,27 +423,3 @@ def _tell(batches: Iterable[RemoteBatch]) -> None:
 def _may_recover(error: ToldError) -> bool:
     """Whether another proxy, or the same one later, may open the channel."""
     return error_of(error).retriable
-
-
-def _place_of_all(rows: tuple[FirstPlace | GeologError, ...]) -> Placed | Unknown:
-    """The place of a batch that was sent again, if the log has it whole."""
-    first = rows[0]
-    for row, told in enumerate(rows):
-        if isinstance(told, GeologError):
-            return _unplaced(told)
-        assert isinstance(first, FirstPlace)
-        if told.sequence != first.sequence + row:
-            return Unknown(OutcomeUnknownError("its records are in the log at several places"))
-    assert isinstance(first, FirstPlace)
-    dlsn = first.dlsn
-    return Placed(dlsn.segment, dlsn.entry, dlsn.slot, first.sequence, first.valid_until_s)
-
-
-def _unplaced(error: GeologError) -> Unknown:
-    """The answer to a batch of which the log has seqs, but that could not be found there.
-
-    An error that refuses one record says nothing of the others.
-    """
-    if error.outcome == "refused":
-        error = told_as_unknown(error, f"{error}; other records of its batch may be in the log")
-    return Unknown(error)

@@ -62,10 +62,13 @@ class _Repeats:
                     valid_until_s=first.valid_until_s,
                 )
             case Placed():  # The owner has refused the seq meanwhile: it is new.
-                dlsn = DLSN(answer.segment, answer.entry, row)
-                sequence = answer.first_sequence + row
-                home_epoch = terms.sink.home_epoch_of(answer.segment)
-                return Receipt(terms.partition, dlsn, sequence, home_epoch)
+                return Receipt(
+                    terms.partition,
+                    DLSN(answer.segment, answer.entry, answer.slot + row),
+                    answer.first_sequence + row,
+                    terms.sink.home_epoch_of(answer.segment),
+                    valid_until_s=answer.valid_until_s,
+                )
             case AppendRefused(error=error) | Unknown(error=error) | OwnerEnded(error=error):
                 raise error
             case None | Received():

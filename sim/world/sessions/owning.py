@@ -23,6 +23,7 @@ from geolog.protocol.owner_answers import (
     Received,
     Repeated,
     Unknown,
+    place_of_all,
 )
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.protocol.writer_standing import WriterStanding
@@ -196,10 +197,14 @@ class _Serving:
             match request:
                 case Greeting():
                     self._answer_soon(request.number, partial(self._standing, request))
-                case Delivery() | RecordComparison():
+                case Delivery():
+                    count = request.sealed.record_count
                     sent = self.owner.append(request.sealed, request.terms)
-                    row = request.row if isinstance(request, RecordComparison) else 0
-                    self._answer_soon(request.number, partial(self._place, sent, row))
+                    self._answer_soon(request.number, partial(self._place, sent, range(count)))
+                case RecordComparison(row=row):
+                    sent = self.owner.append(request.sealed, request.terms)
+                    only = range(row, row + 1)
+                    self._answer_soon(request.number, partial(self._place, sent, only))
                 case _:
                     raise AssertionError(f"{request} is no request")
 
@@ -222,16 +227,21 @@ class _Serving:
     async def _standing(self, request: Greeting) -> WriterStanding:
         return await self.owner.hello(request.writer_id, request.fence)
 
-    async def _place(self, sent: SentBatch, row: int) -> LinePlace:
+    async def _place(self, sent: SentBatch, rows: range) -> LinePlace:
+        """The place of the first of these records, if they are one behind the other."""
         await sent.done.wait()
         answer = sent.answer
+        if isinstance(answer, Repeated):
+            places = [await answer.records.answer(row) for row in rows]
+            answer = place_of_all(tuple(places))
+        elif isinstance(answer, Placed):
+            first = answer.first_sequence + rows.start
+            answer = attrs.evolve(
+                answer, slot=answer.slot + rows.start, first_sequence=Sequence(first)
+            )
         match answer:
-            case Repeated(records):
-                first = await records.answer(row)
-                return LinePlace(first.dlsn, first.sequence)
             case Placed(segment, entry, slot, first_sequence):
-                place = DLSN(segment, entry, slot + row)
-                return LinePlace(place, Sequence(first_sequence + row))
+                return LinePlace(DLSN(segment, entry, slot), first_sequence)
             case AppendRefused(error=error) | Unknown(error=error) | OwnerEnded(error=error):
                 raise error
             case None | Received():
