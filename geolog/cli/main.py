@@ -33,7 +33,9 @@ class NounPlace:
 
 NOUNS = {
     "demo": NounPlace("geolog.cli.nouns.demo", "Run a multi-region cluster on this machine."),
-    "serve": NounPlace("geolog.cli.nouns.serve", "Run one server: storage, zookeeper or wan."),
+    "serve": NounPlace(
+        "geolog.cli.nouns.serve", "Run one server: storage, proxy, relay, zookeeper or wan."
+    ),
     "stream": NounPlace(
         "geolog.cli.nouns.stream", "Create, describe, change, seal and delete streams."
     ),

@@ -28,6 +28,9 @@ LINES_COUNT = 1_500_000
 
 _STAYS = "The cluster runs until Ctrl-C."
 _SHOTS = (
+    ("help", "geolog --help"),
+    ("node-ls", "geolog node ls"),
+    ("stream-ls", "geolog stream ls --long"),
     ("cluster-health", "geolog cluster health"),
     ("stream-describe", "geolog stream describe demo/flights"),
     ("segment-ls", "geolog segment ls demo/flights"),
