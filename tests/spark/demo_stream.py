@@ -14,13 +14,18 @@ def connected(zookeeper: str) -> AbstractContextManager[blocking.Log]:
     return blocking.connect(zookeeper=zookeeper, cluster="demo", region="a")
 
 
-def write(zookeeper: str, stream: str, *, partitions: int = 1, count: int = RECORDS) -> None:
-    """Write records of every form, in many small batches and over several segments."""
+def write(
+    zookeeper: str, stream: str, *, partitions: int = 1, count: int = RECORDS, copies: int = 3
+) -> None:
+    """Write records of every form, in many small batches and over several segments.
+
+    copies: two where a region may have been killed by an earlier test.
+    """
     with connected(zookeeper) as log:
         log.create_stream(
             stream,
-            ensemble_size=3,
-            write_quorum=3,
+            ensemble_size=copies,
+            write_quorum=copies,
             ack_quorum=2,
             min_regions=2,
             partitions=partitions,

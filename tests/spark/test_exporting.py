@@ -91,7 +91,7 @@ def test_an_export_has_each_record_once_though_runs_end_at_every_step(
     exports: Exports, zookeeper: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = "export/orders"
-    write(zookeeper, stream, partitions=2, count=300)
+    write(zookeeper, stream, partitions=2, count=300, copies=2)
     monkeypatch.setattr(export_module, "JobFiles", FailingFiles)
 
     monkeypatch.setattr(FailingFiles, "refused", "batches/000000.json")
@@ -105,7 +105,7 @@ def test_an_export_has_each_record_once_though_runs_end_at_every_step(
     assert len(list(exports.directory.glob("day=*/hour=*/*.parquet"))) == 1
     monkeypatch.setattr(FailingFiles, "renames_left", 10**6)
     first = exports.run(stream)
-    write(zookeeper, stream, partitions=2, count=50)
+    write(zookeeper, stream, partitions=2, count=50, copies=2)
     second = exports.run(stream)
 
     assert (first.batches, first.records) == (1, 300)
@@ -121,7 +121,7 @@ def test_the_pages_command_exports_and_tells_each_batch(
     exports: Exports, zookeeper: str, demo: DemoProcess
 ) -> None:
     [command] = re.findall(r"^\$ (geolog pipeline export .*)$", PAGE, re.MULTILINE)
-    write(zookeeper, "export/items", count=20)
+    write(zookeeper, "export/items", count=20, copies=2)
     words = command.replace("shop/orders", "export/items").replace("/data/orders", "{}")
     _, *argv = words.format(exports.directory).split()
     # Spark's own start is a script: it needs a shell on PATH, which other commands do without.
@@ -148,11 +148,11 @@ def test_the_pages_command_exports_and_tells_each_batch(
 def test_what_a_directory_or_a_stream_cannot_give_is_refused(
     exports: Exports, zookeeper: str, tmp_path: Path
 ) -> None:
-    write(zookeeper, "export/parcels", count=20)
+    write(zookeeper, "export/parcels", count=20, copies=2)
     with pytest.raises(NoSuchStreamError, match="did you mean 'export/parcels'"):
         exports.run("export/parcel")
     exports.run("export/parcels")
-    write(zookeeper, "export/letters", count=3)
+    write(zookeeper, "export/letters", count=3, copies=2)
     with pytest.raises(ConflictError, match="holds the export of export/parcels in"):
         exports.run("export/letters")
     (tmp_path / "full").mkdir()
@@ -160,7 +160,7 @@ def test_what_a_directory_or_a_stream_cannot_give_is_refused(
     with pytest.raises(ConflictError, match="and no export of geolog"):
         attrs.evolve(exports, directory=tmp_path / "full").run("export/parcels")
 
-    write(zookeeper, "export/parcels", count=20)
+    write(zookeeper, "export/parcels", count=20, copies=2)
     with connected(zookeeper) as log:
         log.truncate_stream("export/parcels", before=geolog.AtSequence(30))
         log.seal_stream("export/parcels")

@@ -21,7 +21,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoProcess]:
 @pytest.mark.parametrize(
     ("name", "brief", "count"),
     [
-        ("proxy-overload", ("--duration", "500ms"), "acknowledged"),
+        ("proxy-overload", ("--duration", "2s"), "acknowledged"),
         ("proxy-slow-sockets", ("--duration", "500ms"), "slow_opened"),
         ("proxy-mutations", ("--messages", "400"), "messages_batches"),
     ],

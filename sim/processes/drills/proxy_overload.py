@@ -31,6 +31,7 @@ from sim.processes.drills.timed_session import (
     wait_idle,
 )
 from sim.processes.drills.verdict import Verdict
+from topology.errors import UnavailableError
 
 RECORDS_COUNT = 100
 RECORD_BYTES = 100
@@ -88,6 +89,11 @@ async def proxy_overload(
         before_peak = CpuTimes.now(proxy)
         peak = await _offer(few, None, phases, short_s)
         shares = CpuTimes.now(proxy).shares_since(before_peak, "peak")
+        if not peak.answers_per_s:
+            raise UnavailableError(
+                f"the proxy answered nothing in {short_s:g} s, so its peak is not known: give a"
+                " longer --duration, or a machine with less to do"
+            )
         tell(f"peak: {RECORDS_COUNT * peak.answers_per_s:,.0f} records/s")
         normal_rate = _NORMAL_SHARE * peak.answers_per_s
         await wait_idle(few)
