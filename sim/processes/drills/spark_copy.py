@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from geolog.spark import GeologDataSource, spark_environment
+from geolog.spark import GeologDataSource
 from geolog.spark.job_errors import error_of
+from geolog.spark.job_session import open_job_session
 
 CORES = 2
 _LOOK_EVERY_S = 0.1
@@ -96,27 +97,17 @@ def tell(**said: object) -> None:
 
 def main(place: CopyPlace) -> None:
     """Run the query as told on stdin, until it fails or is finished."""
-    os.environ.update(spark_environment())
-    spark = (
-        SparkSession.builder.master(f"local[{CORES}]")
-        .appName("geolog drill")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", str(CORES))
-        .config("spark.sql.warehouse.dir", place.directory)
-        .config("spark.local.dir", place.directory)
-        .getOrCreate()
-    )
-    spark.dataSource.register(GeologDataSource)
-    copy = StreamCopy(spark, place)
-    try:
-        copy.start()
-        follow(copy)
-    except StreamingQueryException as error:
-        tell(failed=str(error_of(error, doing="the query")))
-        sys.exit(1)
+    os.environ["SPARK_LOCAL_DIRS"] = place.directory
+    master = f"local[{CORES}]"
+    with open_job_session(os.environ, master=master, name="geolog drill") as spark:
+        spark.dataSource.register(GeologDataSource)
+        copy = StreamCopy(spark, place)
+        try:
+            copy.start()
+            follow(copy)
+        except StreamingQueryException as error:
+            tell(failed=str(error_of(error, doing="the query")))
+            sys.exit(1)
 
 
 def follow(copy: StreamCopy) -> None:

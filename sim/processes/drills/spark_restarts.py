@@ -221,7 +221,10 @@ class _SparkRestarts:
             await end_spark_program(driver.process)
 
     async def _one_of(self, *drivers: Driver) -> tuple[Driver, str]:
-        """The driver that goes on when the other one has failed, and why that did."""
+        """The driver that goes on when the other one has failed, and why that did.
+
+        UnavailableError if both go on.
+        """
         failed: list[tuple[Driver, str]] = []
 
         async def watch(driver: Driver) -> None:
@@ -232,9 +235,12 @@ class _SparkRestarts:
                 failed.append((driver, str(error)))
                 nursery.cancel_scope.cancel(reason="one has failed")
 
-        async with trio.open_nursery() as nursery:
-            for driver in drivers:
-                nursery.start_soon(watch, driver)
+        with trio.move_on_after(ANSWER_S_MAX):
+            async with trio.open_nursery() as nursery:
+                for driver in drivers:
+                    nursery.start_soon(watch, driver)
+        if not failed:
+            raise UnavailableError("two drivers of one query went on at the same time")
         loser, why = failed[0]
         (survivor,) = (one for one in drivers if one is not loser)
         return survivor, why
