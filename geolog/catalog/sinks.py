@@ -1,7 +1,8 @@
 """Sinks in metadata: the latest batch of each, and the list of its staging ledgers.
 
     sinks/ID                  the latest batch; changed only by compare-and-set
-    sinks/ID/staged/LEDGER    one per staging ledger, from the step that opens it
+    sinks/ID/staged/LEDGER-BATCH-RUN
+                              one per staging ledger, from the step that opens it
 
 A batch is recorded in one step with the check that all of its ledgers are listed still. So
 a driver that removes a ledger from the list keeps it from being recorded later.
@@ -31,7 +32,7 @@ from geolog.metadata.seam import (
 )
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
-from geolog.protocol.sink_copy import SinkRecord
+from geolog.protocol.sink_copy import NO_BATCH, SinkRecord, StagedLedger
 
 PARTS_MAX = 4000
 """Staging ledgers of one batch: more do not fit one request to the metadata store."""
@@ -40,6 +41,20 @@ PARTS_MAX = 4000
 def sink_id_of(sink: str) -> str:
     """The name of a sink in metadata: of fixed length, whatever its user calls it."""
     return sha256(sink.encode()).hexdigest()[:32]
+
+
+def _name_of(staged: StagedLedger) -> str:
+    if staged.batch == NO_BATCH:  # Listed by a version that did not say what for.
+        return f"{staged.ledger:012d}"
+    return f"{staged.ledger:012d}-{staged.batch}-{staged.run}"
+
+
+def _staged_of(name: str) -> StagedLedger:
+    ledger, _, rest = name.partition("-")
+    if not rest:
+        return StagedLedger(LedgerId(int(ledger)), NO_BATCH, "")
+    batch, _, run = rest.partition("-")
+    return StagedLedger(LedgerId(int(ledger)), int(batch), run)
 
 
 @attrs.frozen
@@ -79,45 +94,56 @@ class SinkCatalog:
                 )
 
     async def replace(
-        self, read: VersionedSink, record: SinkRecord, *, is_new_batch: bool = False
+        self, read: VersionedSink, record: SinkRecord, *, staged_by: str | None = None
     ) -> VersionedSink:
         """Store the successor of a record that was read; BadVersionError if it has changed.
 
-        is_new_batch: only if all ledgers of the batch are listed; NoNodeError otherwise.
+        staged_by: the run that staged a new batch. It is stored only if all of its ledgers are
+        listed; NoNodeError otherwise.
         """
         sink_id = sink_id_of(record.sink)
         checks: list[Operation] = []
-        if is_new_batch:
-            checks = [
-                Check(self._paths.sink_ledger(sink_id, part.ledger)) for part in record.parts
+        if staged_by is not None:
+            staged = [
+                StagedLedger(part.ledger, record.batch, staged_by) for part in record.parts
             ]
+            checks = [Check(self._line(sink_id, one)) for one in staged]
         put = Put(self._paths.sink(sink_id), seal_document(record), read.version)
         version = (await self._metadata.multi([put, *checks]))[0]
         assert isinstance(version, int)
         return VersionedSink(record, version)
 
     async def open_listed(
-        self, sink: str, allocated: VersionedLedger, opened: LedgerRecord
+        self,
+        sink: str,
+        allocated: VersionedLedger,
+        opened: LedgerRecord,
+        *,
+        batch: int,
+        run: str,
     ) -> VersionedLedger:
         """Open a staging ledger and list it, in one step."""
-        line = self._paths.sink_ledger(sink_id_of(sink), opened.ledger)
+        line = self._line(sink_id_of(sink), StagedLedger(opened.ledger, batch, run))
         await self._metadata.multi([self._ledgers.put(allocated, opened), Create(line)])
         return VersionedLedger(opened, allocated.version + 1)
 
-    async def listed(self, sink: str) -> list[LedgerId]:
+    async def listed(self, sink: str) -> list[StagedLedger]:
         """The staging ledgers of a sink, by id. Nodes may have dropped some that expired."""
         names = await self._metadata.children(
             self._paths.sink_ledgers(sink_id_of(sink)), freshness=Freshness.LATEST
         )
-        return [LedgerId(int(name)) for name in names]
+        return [_staged_of(name) for name in sorted(names)]
 
-    async def drop(self, sink: str, ledgers: Sequence[LedgerId]) -> None:
+    async def drop(self, sink: str, dropped: Sequence[StagedLedger]) -> None:
         """Take staging ledgers off the list, and delete their records. Idempotent."""
         sink_id = sink_id_of(sink)
-        for ledger in ledgers:
+        for staged in dropped:
             # First off the list: from then on no driver records it.
             with suppress(NoNodeError):
-                await self._metadata.delete(self._paths.sink_ledger(sink_id, ledger))
+                await self._metadata.delete(self._line(sink_id, staged))
             with suppress(NoNodeError, BadVersionError):
-                await self._metadata.multi([self._ledgers.delete(ledger)])
-        await self._ledgers.drop_empty_buckets(ledgers)
+                await self._metadata.multi([self._ledgers.delete(staged.ledger)])
+        await self._ledgers.drop_empty_buckets([staged.ledger for staged in dropped])
+
+    def _line(self, sink_id: str, staged: StagedLedger) -> str:
+        return self._paths.sink_line(sink_id, _name_of(staged))

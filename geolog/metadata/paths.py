@@ -178,9 +178,9 @@ class ClusterPaths:
         """Parent of the list of one sink's staging ledgers."""
         return f"{self.sink(sink_id)}/staged"
 
-    def sink_ledger(self, sink_id: str, ledger: LedgerId) -> str:
+    def sink_line(self, sink_id: str, name: str) -> str:
         """The line of one staging ledger in the list of its sink."""
-        return f"{self.sink_ledgers(sink_id)}/{ledger:012d}"
+        return f"{self.sink_ledgers(sink_id)}/{name}"
 
     @property
     def presences(self) -> str:

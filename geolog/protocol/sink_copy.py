@@ -15,11 +15,15 @@ writes its name into the record. A driver that loses the record to another one's
 Only the latest batch is kept. Queries commit their batches in order, so an earlier one is from
 a driver that was overtaken, or from a query that began again under an old name.
 
+Each staging ledger is listed with the batch that it is for, and the run that staged it. Staging
+for a later batch than the record's may belong to a driver that is at work right now: only its
+own run drops it.
+
 Rules: PROTOCOL S34 to S36.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 import attrs
 
@@ -35,6 +39,17 @@ class StagedPart:
     ledger: LedgerId
     stream: str
     records_count: int
+
+
+@attrs.frozen
+class StagedLedger:
+    """A staging ledger as the list of its sink has it, sealed or not."""
+
+    ledger: LedgerId
+    batch: int
+    """The batch that its records are for."""
+    run: str
+    """The run that staged it: one start of a write or query. No other has this name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -80,6 +95,8 @@ class StagedBatch:
     parts: tuple[StagedPart, ...]
     copier: str
     """The driver; no other has this name."""
+    run: str = ""
+    """The run whose tasks staged it."""
     checkpoint: str = ""
     is_repeatable: bool = True
     """Whether a query repeats its last batch when it is started again, as streams do."""
@@ -191,11 +208,21 @@ def _counts(parts: Iterable[StagedPart]) -> Counter[str]:
     return +counts
 
 
-def garbage_of(known: SinkRecord, listed: Collection[LedgerId]) -> list[LedgerId]:
-    """The sink's listed staging ledgers that nobody needs, by id.
+def garbage_of(
+    known: SinkRecord, listed: Iterable[StagedLedger], *, ended_runs: Container[str] = ()
+) -> list[StagedLedger]:
+    """The staging that nobody needs, by id of the ledger.
 
-    The driver that holds the record may drop them: a batch is recorded only together with the
-    check that all of its ledgers are listed still.
+    Batches are recorded in order, so staging for this one or an earlier one is never recorded
+    any more: anyone may drop it. ended_runs: these stage and record no more.
     """
     needed = set() if known.is_copied else {part.ledger for part in known.parts}
-    return sorted(set(listed) - needed)
+    return sorted(
+        (
+            staged
+            for staged in listed
+            if staged.ledger not in needed
+            and (staged.batch <= known.batch or staged.run in ended_runs)
+        ),
+        key=lambda staged: staged.ledger,
+    )

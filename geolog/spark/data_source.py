@@ -1,5 +1,6 @@
 """The source `geolog` of PySpark: what a query of Spark gets for its options."""
 
+import secrets  # noqa: TID251 - where the names of runs are born.
 import time
 
 from pyspark.sql.datasource import (
@@ -63,17 +64,21 @@ class GeologDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's.
         """A writer of one batch, to a stream that takes it."""
-        return batch_sink(self.options, schema, overwrite=overwrite)
+        return batch_sink(self.options, schema, overwrite=overwrite, run=_new_run())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's.
         """A writer of the batches of a streaming query."""
-        return stream_sink(self.options, schema, overwrite=overwrite)
+        return stream_sink(self.options, schema, overwrite=overwrite, run=_new_run())
 
     def _parsed(self) -> SourceOptions:
         try:
             return parse_options(self.options, now_us=_now_us)
         except GeologError as error:
             raise told(error) from None
+
+
+def _new_run() -> str:
+    return secrets.token_hex(8)
 
 
 def _now_us() -> int:

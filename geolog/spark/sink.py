@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import attrs
 import pyarrow as pa
 import trio
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -39,6 +40,7 @@ from topology.errors import (
     GeologError,
     InvalidArgumentError,
     SealedError,
+    UnavailableError,
 )
 
 STREAMS_PER_TASK_MAX = 16
@@ -48,18 +50,26 @@ _BATCH_WRITE = 0
 """The only batch of a batch write."""
 
 
+_BATCH_PROPERTY = "streaming.sql.batchId"
+"""Where Spark tells the tasks of a streaming query which batch they work for."""
+
+
 @attrs.frozen
 class StagedMessage(WriterCommitMessage):
     """What one task staged."""
 
+    run: str
     parts: tuple[StagedPart, ...]
 
 
 class _Sink:
     """Writes to streams; the kinds of Spark's writers share it."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, run: str) -> None:
         self._options = options
+        # Tasks take along the name that they were planned with. The driver of a query is
+        # another object: it learns that name from their messages.
+        self._run_name = run
 
     def __reduce__(self) -> Reduced:
         """Travel to workers, which say so if they lack geolog."""
@@ -68,7 +78,7 @@ class _Sink:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
         try:
-            return StagedMessage(trio.run(self._write, iterator))
+            return StagedMessage(self._run_name, trio.run(self._write, iterator))
         except GeologError as error:
             raise error.with_traceback(None) from None
 
@@ -77,7 +87,9 @@ class _Sink:
             log = await stack.enter_async_context(_connected(self._options))
             sink = self._options.sink
             target: _Staging | _Appending = (
-                _Appending(log, stack) if sink is None else _Staging(log, stack, sink)
+                _Appending(log, stack)
+                if sink is None
+                else _Staging(log, stack, sink, self._batch_of_task(), self._run_name)
             )
             while True:
                 # Spark may take its time: the connections must go on meanwhile.
@@ -86,6 +98,10 @@ class _Sink:
                     return await target.finish()
                 for row in rows_in(batch, self._options.stream):
                     await target.add(row)
+
+    def _batch_of_task(self) -> int:
+        """The batch that this task works for."""
+        raise NotImplementedError
 
     def check(self) -> None:
         """Refuse a write to a stream that cannot take it, before any task runs."""
@@ -108,12 +124,8 @@ class _Sink:
         sink = self._options.sink
         if sink is None:
             return
-        parts = tuple(
-            part
-            for message in messages
-            if isinstance(message, StagedMessage)
-            for part in message.parts
-        )
+        staged = [message for message in messages if isinstance(message, StagedMessage)]
+        parts = tuple(part for message in staged for part in message.parts)
         if len(parts) > PARTS_MAX:
             raise InvalidArgumentError(
                 f"the batch has {len(parts)} staging ledgers, at most {PARTS_MAX} fit:"
@@ -126,6 +138,7 @@ class _Sink:
                     batch,
                     parts,
                     copier=f"{log.access.rng.getrandbits(128):032x}",
+                    run=staged[0].run if staged else "",
                     checkpoint=checkpoint,
                     is_repeatable=is_repeatable,
                 )
@@ -133,14 +146,18 @@ class _Sink:
 
         _run(commit)
 
-    def _abort(self) -> None:
+    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         sink = self._options.sink
         if sink is None:
             return
+        ended_runs = {self._run_name}
+        ended_runs |= {
+            message.run for message in messages if isinstance(message, StagedMessage)
+        }
 
         async def abort() -> None:
             async with _connected(self._options) as log:
-                await SinkCommit(log, sink).abort()
+                await SinkCommit(log, sink).abort(ended_runs)
 
         _run(abort)
 
@@ -148,17 +165,31 @@ class _Sink:
 class GeologSink(_Sink, DataSourceArrowWriter):
     """Writes one batch."""
 
+    def _batch_of_task(self) -> int:
+        return _BATCH_WRITE
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Bring what the tasks staged into the streams."""
         self._commit(messages, _BATCH_WRITE, is_repeatable=False)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - Spark's.
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what the tasks staged."""
-        self._abort()
+        self._abort(messages)
 
 
 class GeologStreamSink(_Sink, DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query."""
+
+    def _batch_of_task(self) -> int:
+        task = TaskContext.get()
+        told = None if task is None else task.getLocalProperty(_BATCH_PROPERTY)
+        if told is None:
+            raise UnavailableError(
+                f"this Spark does not tell its tasks the batch ({_BATCH_PROPERTY}), which"
+                " exactlyOnce needs: use PySpark as geolog[spark] installs it, or set"
+                " exactlyOnce to false"
+            )
+        return int(told)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's.
         """Bring what the tasks of a batch staged into the streams."""
@@ -166,21 +197,30 @@ class GeologStreamSink(_Sink, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's.
         """Drop what the tasks of a batch staged."""
-        self._abort()
+        self._abort(messages)
 
 
-def batch_sink(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> GeologSink:
-    """A writer of one batch. InvalidArgumentError, NoSuchStreamError, SealedError."""
-    sink = GeologSink(_checked(given, schema, overwrite=overwrite, is_streaming=False))
+def batch_sink(
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool, run: str
+) -> GeologSink:
+    """A writer of one batch. InvalidArgumentError, NoSuchStreamError, SealedError.
+
+    run: a name that no other write or query has.
+    """
+    sink = GeologSink(_checked(given, schema, overwrite=overwrite, is_streaming=False), run)
     sink.check()
     return sink
 
 
 def stream_sink(
-    given: Mapping[str, str], schema: StructType, *, overwrite: bool
+    given: Mapping[str, str], schema: StructType, *, overwrite: bool, run: str
 ) -> GeologStreamSink:
-    """A writer of a query's batches. InvalidArgumentError."""
-    return GeologStreamSink(_checked(given, schema, overwrite=overwrite, is_streaming=True))
+    """A writer of a query's batches. InvalidArgumentError.
+
+    run: a name that no other write or query has.
+    """
+    options = _checked(given, schema, overwrite=overwrite, is_streaming=True)
+    return GeologStreamSink(options, run)
 
 
 def _checked(
@@ -202,10 +242,14 @@ def _checked(
 class _Staging:
     """Stages the rows of a task, each stream's in a ledger of its own."""
 
-    def __init__(self, log: Log, stack: AsyncExitStack, sink: str) -> None:
+    def __init__(
+        self, log: Log, stack: AsyncExitStack, sink: str, batch: int, run: str
+    ) -> None:
         self._log = log
         self._stack = stack
         self._sink = sink
+        self._batch = batch
+        self._run = run
         self._writers: dict[str, StagingWriter] = {}
 
     async def add(self, row: SinkRow) -> None:
@@ -217,6 +261,8 @@ class _Staging:
                     self._log.access,
                     await _writable(self._log, row.stream),
                     self._sink,
+                    batch=self._batch,
+                    run=self._run,
                     config=PartitionConfig(),
                 )
             )

@@ -123,7 +123,7 @@ def sink_of(zookeeper: str, stream: str, **more: str) -> GeologSink:
     options = {"zookeeper": zookeeper, "cluster": "demo", "stream": stream}
     options |= more or {"writer": stream}
     schema = StructType([StructField("value", StringType())])
-    return batch_sink(options, schema, overwrite=False)
+    return batch_sink(options, schema, overwrite=False, run="run")
 
 
 def test_bad_writes_are_told_on_the_driver(spark: SparkSession, zookeeper: str) -> None:

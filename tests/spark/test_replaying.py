@@ -173,7 +173,7 @@ async def leave_recorded(zookeeper: str, stream: str, values: list[bytes]) -> No
             StreamName.parse(stream)
         )
         async with open_staging_writer(
-            access, record, "left", config=PartitionConfig()
+            access, record, "left", batch=0, run="dead", config=PartitionConfig()
         ) as writer:
             for value in values:
                 writer.rows.add(value, None, None)
@@ -181,4 +181,4 @@ async def leave_recorded(zookeeper: str, stream: str, values: list[bytes]) -> No
             part = await writer.seal()
         sinks = SinkCatalog(access.metadata, access.paths, access.ledgers)
         begun = SinkRecord(sink="left", batch=0, parts=(part,), is_copied=False, copier="dead")
-        await sinks.replace(await sinks.ensure("left"), begun, is_new_batch=True)
+        await sinks.replace(await sinks.ensure("left"), begun, staged_by="dead")

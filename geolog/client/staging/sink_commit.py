@@ -6,7 +6,7 @@ writer: readers see them as they come, so a batch is not atomic to readers.
 Rules: PROTOCOL S35 and S36.
 """
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Container
 from contextlib import aclosing
 from typing import assert_never
 
@@ -35,6 +35,9 @@ from geolog.protocol.sink_copy import (
 from geolog.wire.batch import Batch
 from topology.errors import ConflictError, DataLostError, FencedError, OutcomeUnknownError
 
+_TRIES_MAX = 4
+"""Times that a driver which has a batch takes its stream back from another writer."""
+
 _PENDING_MAX = 4096
 """Appends without an answer; the writer's window bounds their bytes."""
 
@@ -44,7 +47,7 @@ class CommitReport:
     """Outcome of a commit."""
 
     records_count: int
-    """Records that this commit added to streams."""
+    """Records that this commit added to streams, at least: less what was fenced."""
     is_own_list: bool
     """Whether the batch consists of what this driver staged; else of an earlier attempt's."""
 
@@ -71,10 +74,10 @@ class SinkCommit:
             found = await self._sinks.ensure(self._sink)
             match on_commit(found.record, given):
                 case RecordNext(record):
-                    held = await self._hold(found, record, is_new_batch=True)
+                    held = await self._hold(found, record, staged_by=given.run)
                     copied_count += await self._copy(held)
                 case FinishCopy(record):
-                    held = await self._hold(found, record, is_new_batch=False)
+                    held = await self._hold(found, record)
                     copied_count += await self._copy(held)
                 case Finished(is_own_list):
                     await self._drop_garbage(found.record)
@@ -84,27 +87,28 @@ class SinkCommit:
                 case step:
                     assert_never(step)
 
-    async def abort(self) -> None:
-        """Drop all that was staged and is in no recorded batch that is being copied."""
-        await self._drop_garbage((await self._sinks.ensure(self._sink)).record)
+    async def abort(self, ended_runs: Container[str]) -> None:
+        """Drop the staging of these runs and of past batches, unless it is being copied."""
+        known = (await self._sinks.ensure(self._sink)).record
+        await self._drop_garbage(known, ended_runs)
 
-    async def _drop_garbage(self, known: SinkRecord) -> None:
+    async def _drop_garbage(self, known: SinkRecord, ended_runs: Container[str] = ()) -> None:
         listed = await self._sinks.listed(self._sink)
-        await self._sinks.drop(self._sink, garbage_of(known, listed))
+        garbage = garbage_of(known, listed, ended_runs=ended_runs)
+        await self._sinks.drop(self._sink, garbage)
 
     async def _hold(
-        self, found: VersionedSink, record: SinkRecord, *, is_new_batch: bool
+        self, found: VersionedSink, record: SinkRecord, *, staged_by: str | None = None
     ) -> VersionedSink:
         """Write the record that makes this driver the one that copies."""
         try:
-            return await self._sinks.replace(found, record, is_new_batch=is_new_batch)
+            return await self._sinks.replace(found, record, staged_by=staged_by)
         except BadVersionError:
             raise self._overtaken(record.batch) from None
         except NoNodeError:
             raise ConflictError(
-                f"what was staged for batch {record.batch} of {self._sink!r} is gone: another"
-                " driver of the query dropped it, or it expired. Stop other drivers, then run"
-                " the batch again"
+                f"what was staged for batch {record.batch} of {self._sink!r} is gone: it was"
+                " dropped when the job was aborted, or it expired. Run the batch again"
             ) from None
 
     def _overtaken(self, batch: int) -> ConflictError:
@@ -115,23 +119,38 @@ class SinkCommit:
 
     async def _copy(self, held: VersionedSink) -> int:
         """Copy what the log lacks of the recorded batch; return how many records that was."""
-        record, copied_count = held.record, 0
+        copied_count = 0
+        for stream in dict.fromkeys(part.stream for part in held.record.parts):
+            copied_count += await self._copy_into(stream, held)
         try:
-            for stream in dict.fromkeys(part.stream for part in record.parts):
-                async with self._log.open_writer(
-                    stream, writer_id=f"sink-{sink_id_of(self._sink)}"
-                ) as writer:
-                    for part, seq in record.places():
-                        if part.stream == stream:
-                            copied_count += await self._copy_part(writer, part, seq)
-        except (FencedError, ConflictError, OutcomeUnknownError) as error:
-            if (await self._sinks.ensure(self._sink)).version != held.version:
-                raise self._overtaken(record.batch) from error
-            raise
-        try:
-            await self._sinks.replace(held, record.copied())
+            await self._sinks.replace(held, held.record.copied())
         except BadVersionError:
-            raise self._overtaken(record.batch) from None
+            raise self._overtaken(held.record.batch) from None
+        return copied_count
+
+    async def _copy_into(self, stream: str, held: VersionedSink) -> int:
+        """Copy the parts for one stream, as long as this driver is the one that copies."""
+        tries_count = 0
+        while True:
+            if (await self._sinks.ensure(self._sink)).version != held.version:
+                raise self._overtaken(held.record.batch)
+            try:
+                return await self._copy_parts(stream, held.record)
+            except (FencedError, ConflictError, OutcomeUnknownError):
+                # A driver that this one took over from may have opened the stream after it. It
+                # stops as soon as it looks at the record, so one of the two goes on.
+                tries_count += 1
+                if tries_count >= _TRIES_MAX:
+                    raise
+
+    async def _copy_parts(self, stream: str, record: SinkRecord) -> int:
+        copied_count = 0
+        async with self._log.open_writer(
+            stream, writer_id=f"sink-{sink_id_of(self._sink)}"
+        ) as writer:
+            for part, seq in record.places():
+                if part.stream == stream:
+                    copied_count += await self._copy_part(writer, part, seq)
         return copied_count
 
     async def _copy_part(self, writer: Writer, part: StagedPart, seq: int) -> int:

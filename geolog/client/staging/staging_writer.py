@@ -5,7 +5,7 @@ If too few of its members answer, the writer fails: its task is repeated, with a
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import attrs
 import trio
@@ -19,13 +19,15 @@ from geolog.ledger.ledger_metadata import VersionedLedger
 from geolog.ledger.writing.ledger_writer import LedgerWriter
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.protocol.ids import NO_ENTRY, EntryId
-from geolog.protocol.sink_copy import StagedPart
+from geolog.protocol.sink_copy import StagedLedger, StagedPart
 from geolog.protocol.stream_state import FIRST_HOME_EPOCH, StreamRecord
 from geolog.wire.entry import encode_entry
 from topology.errors import FencedError, GeologError, NotEnoughNodesError, UnavailableError
 
 IN_FLIGHT_ENTRIES_MAX = 32
 """Entries without an ack set; then the writer waits."""
+
+_DROP_S = 5.0
 
 EXPIRES_AFTER_S = 7 * 86400.0
 """Age at which nodes drop staging that nobody has dropped: that of jobs that died.
@@ -128,12 +130,19 @@ class StagingWriter:
 
 @asynccontextmanager
 async def open_staging_writer(
-    access: ClusterAccess, stream: StreamRecord, sink: str, *, config: PartitionConfig
+    access: ClusterAccess,
+    stream: StreamRecord,
+    sink: str,
+    *,
+    batch: int,
+    run: str,
+    config: PartitionConfig,
 ) -> AsyncIterator[StagingWriter]:
     """Make a staging ledger for the stream, and list it; write it while the block lasts.
 
-    A ledger that is not sealed stays in the list: the sink's next batch drops it, or it
-    expires. NotEnoughNodesError.
+    batch: the one that it is for. run: who stages it (`StagedLedger.run`). If the block fails,
+    the ledger is dropped. Ledgers of processes that die are dropped by later batches of the
+    sink, or expire. NotEnoughNodesError.
     """
     sinks = SinkCatalog(access.metadata, access.paths, access.ledgers)
     answers = _Answers()
@@ -154,7 +163,17 @@ async def open_staging_writer(
             opened = prepared.ledger.record.opened_for_staging(
                 str(stream.name), expires_after_s=EXPIRES_AFTER_S
             )
-            ledger = await sinks.open_listed(sink, prepared.ledger, opened)
-            yield StagingWriter(access, stream, ledger, prepared.writer, answers, config)
+            ledger = await sinks.open_listed(
+                sink, prepared.ledger, opened, batch=batch, run=run
+            )
+            writer = StagingWriter(access, stream, ledger, prepared.writer, answers, config)
+            try:
+                yield writer
+            except BaseException:
+                # The failure must be told soon: a ledger that is not dropped by then is left.
+                with trio.move_on_after(_DROP_S, shield=True), suppress(GeologError):
+                    prepared.writer.stop()
+                    await sinks.drop(sink, [StagedLedger(opened.ledger, batch, run)])
+                raise
         finally:
             allocator.close()

@@ -15,6 +15,7 @@ from geolog.protocol.sink_copy import (
     RefuseBatch,
     SinkRecord,
     StagedBatch,
+    StagedLedger,
     StagedPart,
     garbage_of,
     on_commit,
@@ -31,15 +32,21 @@ class Store:
     record: SinkRecord = attrs.field(factory=lambda: SinkRecord(sink="s"))
     version: int = 0
     staged: dict[LedgerId, list[Row]] = attrs.field(factory=dict)
+    listed: dict[LedgerId, StagedLedger] = attrs.field(factory=dict)
     ledgers_count: int = 0
     log: dict[int, Row] = attrs.field(factory=dict)
     """By seq: the stream's own memory of the named writer."""
 
-    def stage(self, rows: list[Row]) -> StagedPart:
+    def stage(self, batch: int, run: str, rows: list[Row]) -> StagedPart:
         self.ledgers_count += 1
         ledger = LedgerId(self.ledgers_count)
         self.staged[ledger] = rows
+        self.listed[ledger] = StagedLedger(ledger, batch, run)
         return StagedPart(ledger, "a/b", len(rows))
+
+    def drop_garbage(self, *ended_runs: str) -> None:
+        for one in garbage_of(self.record, self.listed.values(), ended_runs=ended_runs):
+            del self.staged[one.ledger], self.listed[one.ledger]
 
     def replace(self, record: SinkRecord, version: int) -> bool:
         if version != self.version:
@@ -58,6 +65,15 @@ class Driver:
     to_copy: list[tuple[int, Row]] = attrs.field(factory=list)
     outcome: str = ""
 
+    @classmethod
+    def staging(cls, store: Store, batch: int, rows: list[Row], cut: int) -> "Driver":
+        name = f"d{store.ledgers_count}"
+        parts = tuple(store.stage(batch, name, part) for part in (rows[:cut], rows[cut:]))
+        return cls(store, StagedBatch(batch, parts, name, name))
+
+    def abort(self) -> None:
+        self.store.drop_garbage(self.given.run)
+
     def step(self) -> None:
         if self.held is None:
             self._decide()
@@ -75,15 +91,14 @@ class Driver:
         version = store.version
         match on_commit(store.record, self.given):
             case RecordNext(record):
-                if any(part.ledger not in store.staged for part in record.parts):
-                    self.outcome = "staging is gone"
-                else:
-                    self._hold(record, version)
+                assert all(part.ledger in store.staged for part in record.parts), (
+                    "nobody drops what a driver may yet record"
+                )
+                self._hold(record, version)
             case FinishCopy(record):
                 self._hold(record, version)
             case Finished():
-                for ledger in garbage_of(store.record, store.staged):
-                    del store.staged[ledger]
+                store.drop_garbage()
                 self.outcome = "finished"
             case RefuseBatch():
                 self.outcome = "refused"
@@ -105,16 +120,12 @@ def test_every_batch_is_in_the_log_once_and_in_order_if_drivers_die(
     """The naive model: the log is the batches, one after the other, up to the last one."""
     store = Store()
     rng = random.Random(seed)
-    starts_count = 0
+    running: list[Driver] = []
     for batch, size in enumerate(sizes):
         rows = [(batch, place) for place in range(size)]
-        running: list[Driver] = []
         while not any(driver.outcome == "finished" for driver in running):
             if not running or (len(running) < 4 and rng.random() < 0.5):
-                starts_count += 1
-                cut = rng.randint(0, size)
-                parts = (store.stage(rows[:cut]), store.stage(rows[cut:]))
-                running.append(Driver(store, StagedBatch(batch, parts, f"d{starts_count}")))
+                running.append(Driver.staging(store, batch, rows, rng.randint(0, size)))
             going = [driver for driver in running if not driver.outcome]
             if not going:
                 running.clear()
@@ -124,16 +135,21 @@ def test_every_batch_is_in_the_log_once_and_in_order_if_drivers_die(
                 driver.outcome = "died"
             else:
                 driver.step()
-        for driver in running:  # Those that are left may still act: nothing comes twice.
+                if driver.outcome not in ("", "finished"):
+                    driver.abort()
+        left, running = running, []
+        if batch + 1 < len(sizes):  # The one that finished stages what comes next.
+            rows = [(batch + 1, place) for place in range(sizes[batch + 1])]
+            running.append(Driver.staging(store, batch + 1, rows, rng.randint(0, len(rows))))
+        for driver in left:  # Those that are left may still act: nothing comes twice.
             while not driver.outcome:
                 driver.step()
+            if driver.outcome != "died":
+                driver.abort()
         done = [(one, place) for one in range(batch + 1) for place in range(sizes[one])]
         assert [store.log[seq] for seq in sorted(store.log)] == done
         assert sorted(store.log) == list(range(len(done)))
-    last = Driver(store, StagedBatch(len(sizes), (), "last"))
-    while not last.outcome:
-        last.step()
-    assert not store.staged
+    assert not store.staged, "all runs have ended, and each has aborted what it staged"
 
 
 def a_part(ledger: int, records_count: int = 2) -> StagedPart:
@@ -164,10 +180,17 @@ def test_a_later_batch_waits_until_the_copy_before_it_is_finished() -> None:
 
 
 def test_what_is_being_copied_is_no_garbage_and_all_else_is() -> None:
-    listed = [LedgerId(number) for number in (7, 2, 1)]
+    listed = [StagedLedger(LedgerId(number), 3, "run") for number in (7, 2, 1)]
 
-    assert garbage_of(COPYING, listed) == [7]
-    assert garbage_of(COPYING.copied(), listed) == [1, 2, 7]
+    assert [one.ledger for one in garbage_of(COPYING, listed)] == [7]
+    assert [one.ledger for one in garbage_of(COPYING.copied(), listed)] == [1, 2, 7]
+
+
+def test_what_is_staged_for_a_later_batch_is_dropped_by_its_own_run_only() -> None:
+    earlier, later = StagedLedger(LedgerId(8), 2, "one"), StagedLedger(LedgerId(9), 4, "two")
+
+    assert garbage_of(COPYING, [earlier, later], ended_runs={"one"}) == [earlier]
+    assert garbage_of(COPYING, [earlier, later], ended_runs={"two"}) == [earlier, later]
 
 
 @pytest.mark.parametrize(("known", "given"), [("", ""), ("/here", ""), ("", "/here")])

@@ -30,13 +30,13 @@ class Driver:
     log: geolog.Log
     name: str = "driver-1"
 
-    async def stage(self, rows: Rows, *, stream: str = STREAM) -> StagedPart:
+    async def stage(self, rows: Rows, *, batch: int = 0, stream: str = STREAM) -> StagedPart:
         """Stage rows as a task does."""
         access = self.log.access
         catalog = StreamCatalog(access.metadata, access.paths)
         record = await catalog.read(StreamName.parse(stream))
         async with open_staging_writer(
-            access, record, SINK, config=PartitionConfig()
+            access, record, SINK, batch=batch, run=self.name, config=PartitionConfig()
         ) as writer:
             for key, value in rows:
                 writer.rows.add(value, key, None)
@@ -46,8 +46,11 @@ class Driver:
     async def commit(
         self, batch: int, *parts: StagedPart, is_repeatable: bool = True
     ) -> CommitReport:
-        given = StagedBatch(batch, parts, self.name, is_repeatable=is_repeatable)
+        given = StagedBatch(batch, parts, self.name, self.name, is_repeatable=is_repeatable)
         return await SinkCommit(self.log, SINK).commit(given)
+
+    async def abort(self) -> None:
+        await SinkCommit(self.log, SINK).abort({self.name})
 
     async def listed_count(self) -> int:
         access = self.log.access
@@ -77,7 +80,7 @@ async def test_batches_are_copied_in_the_order_of_tasks_and_staging_goes(
         driver = Driver(world.log)
         second, first = await driver.stage(rows_of("c")), await driver.stage(rows_of("a", "b"))
         report = await driver.commit(0, first, second)
-        third = await driver.stage(rows_of("d"))
+        third = await driver.stage(rows_of("d"), batch=1)
         await driver.commit(1, third)
 
         assert report == CommitReport(records_count=3, is_own_list=True)
@@ -154,7 +157,7 @@ async def test_a_restart_finishes_the_recorded_copy_and_drops_its_own_staging(
             await first.commit(0, *parts)
 
         await again.commit(0, await again.stage(rows_of(*values)))
-        await again.commit(1, await again.stage(rows_of("next")))
+        await again.commit(1, await again.stage(rows_of("next"), batch=1))
 
         assert await again.values() == [value.encode() for value in [*values, "next"]]
         assert await again.listed_count() == 0
@@ -186,24 +189,64 @@ async def test_of_two_drivers_of_one_batch_at_once_one_wins_and_the_other_says_s
         assert await drivers[0].values() == [b"a", b"b", b"c"]
 
 
-async def test_a_driver_whose_staging_another_one_dropped_says_so(
+async def test_a_driver_whose_staging_was_dropped_says_so(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        staged = await driver.stage(rows_of("a"))
+        await driver.abort()
+
+        with pytest.raises(geolog.ConflictError, match=r"staged for batch 0 .* is gone"):
+            await driver.commit(0, staged)
+        assert await driver.values() == []
+
+
+@pytest.mark.parametrize("loser_batch", [0, 1, 2])
+async def test_a_driver_that_ends_leaves_the_staging_of_the_one_that_goes_on(
+    autojump_clock: MockClock, loser_batch: int
+) -> None:
+    """The loser is behind, at the same batch, or ahead. Spark lets it abort after any error."""
+    async with open_world() as world:
+        winner, loser = Driver(world.log, "winner"), Driver(world.log, "loser")
+        await winner.commit(0, await winner.stage(rows_of("a")))
+        for_next = await winner.stage(rows_of("b"), batch=1)
+        lost = await loser.stage(rows_of("x"), batch=loser_batch)
+        await loser.abort()
+        await winner.commit(1, for_next)
+
+        assert not await winner.is_there(lost)
+        assert await winner.values() == [b"a", b"b"]
+        assert await winner.listed_count() == 0
+
+
+async def test_a_commit_leaves_what_another_driver_stages_for_the_next_batch(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world:
-        slow, quick = Driver(world.log, "slow"), Driver(world.log, "quick")
-        staged = await slow.stage(rows_of("late"))
-        await quick.commit(0, await quick.stage(rows_of("a")))
+        behind, ahead = Driver(world.log, "behind"), Driver(world.log, "ahead")
+        staged = await behind.stage(rows_of("a"))
+        await ahead.commit(0, await ahead.stage(rows_of("a")))
+        for_next = await ahead.stage(rows_of("b"), batch=1)
+        await behind.commit(0, staged)
+        await ahead.commit(1, for_next)
 
-        with pytest.raises(geolog.ConflictError, match=r"staged for batch 1 .* is gone"):
-            await slow.commit(1, staged)
-        assert await quick.values() == [b"a"]
+        assert await ahead.values() == [b"a", b"b"]
+        assert await ahead.listed_count() == 0
+
+
+async def test_a_task_that_fails_leaves_no_staging(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        with pytest.raises(geolog.TooLargeError):
+            await driver.stage([(None, b"a" * 200_000), (None, b"a" * (17 << 20))])
+
+        assert await driver.listed_count() == 0
 
 
 async def test_a_driver_that_is_behind_is_refused(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         driver = Driver(world.log)
-        await driver.commit(7, await driver.stage(rows_of("a")))
-        staged = await driver.stage(rows_of("b"))
+        await driver.commit(7, await driver.stage(rows_of("a"), batch=7))
+        staged = await driver.stage(rows_of("b"), batch=3)
 
         with pytest.raises(geolog.ConflictError, match=r"batch 3 .* comes after batch 7"):
             await driver.commit(3, staged)
@@ -237,7 +280,7 @@ async def test_an_aborted_job_leaves_no_staging(autojump_clock: MockClock) -> No
     async with open_world() as world:
         driver = Driver(world.log)
         staged = await driver.stage(rows_of("a"))
-        await SinkCommit(world.log, SINK).abort()
+        await driver.abort()
 
         assert await driver.listed_count() == 0
         assert not await driver.is_there(staged)
