@@ -185,6 +185,11 @@ class MemoryMetadata:
     """Number of changes in the newest tree that any answer came from."""
     _answers_to_lose_count: int = attrs.field(default=0, init=False)
     _moved: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _cuts_s: float = attrs.field(default=math.inf, init=False)
+    """When the late answers arrive, and the cut begins."""
+    _heard: trio.Event | None = attrs.field(default=None, init=False)
+    """Set at that moment; None unless answers are late."""
+    _noticed_after_s: float = attrs.field(default=0.0, init=False)
     _notices_s: float = attrs.field(default=math.inf, init=False)
     _expires_s: float = attrs.field(default=math.inf, init=False)
     _lost_s: float = attrs.field(default=math.inf, init=False)
@@ -195,9 +200,18 @@ class MemoryMetadata:
 
     # Controls for tests and the simulator.
 
-    def cut_off(self, *, noticed_after_s: float = 0.0) -> None:
-        """Cut the session off from the store. With `math.inf` the holder does not notice."""
+    def cut_off(self, *, noticed_after_s: float = 0.0, late_s: float = 0.0) -> None:
+        """Cut the session off from the store. With `math.inf` the holder does not notice.
+
+        late_s: the cut begins so much later. Until then requests are carried out, but nothing
+        is heard; all answers and watches arrive at that moment.
+        """
         now_s = trio.current_time()
+        if late_s > 0.0:
+            self._cuts_s, self._noticed_after_s = now_s + late_s, noticed_after_s
+            self._heard, self.view.is_late = trio.Event(), True
+            self._store.watch_deadlines()
+            return
         self._is_cut = True
         self._notices_s = now_s + noticed_after_s
         self._expires_s = now_s + self.session_timeout_s
@@ -208,6 +222,7 @@ class MemoryMetadata:
         """End the cut. The session continues; if either side has ended it, a new one begins."""
         self._is_cut = False
         self._notices_s = self._expires_s = self._lost_s = math.inf
+        self._hear()
         is_over = self.session_state is SessionState.LOST
         if is_over or not self._store.is_alive(self.session_id):
             self._lose()
@@ -282,10 +297,13 @@ class MemoryMetadata:
     @property
     def due_s(self) -> float:
         """When `pass_time` has something to do."""
-        return min(self._notices_s, self._expires_s, self._lost_s)
+        return min(self._cuts_s, self._notices_s, self._expires_s, self._lost_s)
 
     def pass_time(self, now_s: float) -> None:
-        """Process due deadlines in this order: notice, expire, lose."""
+        """Process due deadlines in this order: cut, notice, expire, lose."""
+        if self._cuts_s <= now_s:
+            self._hear()
+            self.cut_off(noticed_after_s=self._noticed_after_s)
         if self._notices_s <= now_s:
             self._notices_s = math.inf
             self._lost_s = now_s + self.session_timeout_s
@@ -309,6 +327,7 @@ class MemoryMetadata:
         if self._is_left:
             return
         self._is_left = True
+        self._hear()
         self._notices_s = self._lost_s = math.inf
         self._lose()
         if self._is_cut and self._store.is_alive(self.session_id):
@@ -440,6 +459,8 @@ class MemoryMetadata:
                 return act()
             finally:  # A refusal travels like any answer.
                 await self._travel(connection)
+                if self._heard is not None:
+                    await self._heard.wait()
         if is_sent:
             raise _NoAnswerError(
                 f"the metadata store did not answer in {REQUEST_TIMEOUT_S:g} s"
@@ -512,6 +533,14 @@ class MemoryMetadata:
             raise _NoAnswerError("the answer of the metadata store was lost")
         self._note_seen()
         return answers, self._store.now_us()
+
+    def _hear(self) -> None:
+        """Let late answers and watches arrive."""
+        self._cuts_s = math.inf
+        if self._heard is not None:
+            self._heard.set()
+            self._heard = None
+            self.view.be_on_time()
 
     def _lose(self) -> None:
         self._connection += 1

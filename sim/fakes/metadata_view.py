@@ -30,9 +30,12 @@ class View:
 
     tree: MetadataTree
     is_lagging: bool = False
+    is_late: bool = False
+    """Whether watches that fire are heard of only when it is on time again."""
     _newest: MetadataTree = attrs.field(init=False)
     _changes_unseen: list[NodeChange] = attrs.field(factory=list, init=False)
     _watches: dict[str, list[_Watch]] = attrs.field(factory=dict, init=False)
+    _unheard: list[_Watch] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._newest = self.tree
@@ -56,6 +59,13 @@ class View:
         for change in changes:
             self._fire(change)
 
+    def be_on_time(self) -> None:
+        """Tell of the watches that fired while it was late."""
+        self.is_late = False
+        watches, self._unheard = self._unheard, []
+        for one in watches:
+            one.tell()
+
     def watch_node(self, path: str, watcher: Watcher) -> None:
         """Call when the node is created, put or deleted."""
         self._watch(path, watcher, {ChangeKind.MADE, ChangeKind.PUT, ChangeKind.DELETED})
@@ -67,6 +77,7 @@ class View:
     def fire_all(self) -> None:
         """Fire and drop all watches: the connection is lost, and changes may be missed."""
         watches, self._watches = self._watches, {}
+        self.be_on_time()
         for one in chain.from_iterable(watches.values()):
             one.tell()
 
@@ -79,5 +90,9 @@ class View:
         if left:
             self._watches[change.path] = left
         for one in watches:
-            if change.kind in one.kinds:
+            if change.kind not in one.kinds:
+                continue
+            if self.is_late:
+                self._unheard.append(one)
+            else:
                 one.tell()

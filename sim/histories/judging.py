@@ -25,7 +25,7 @@ from sim.world.apps.short_lived import BRIEF, ShortLived
 from sim.world.calls import STREAM
 from sim.world.damage_reports import not_reported
 from sim.world.endings import words_of_crash
-from sim.world.history import Ending, Found, History, ReaderWalk
+from sim.world.history import Ending, Found, History, Item, ReaderWalk
 from sim.world.process import Process
 from sim.world.trace import Trace
 from sim.world.waiting import operators, run_client, wait_end
@@ -94,6 +94,13 @@ class Judging:
                 await self._read_aside(world, log)
             reads.append(last)
 
+        abroad: dict[str, list[Item]] = {}
+
+        async def read_abroad(process: Process, log: geolog.Log) -> None:
+            there = self.reading.begin_last()
+            await self.reading.read_to_end(log, there)
+            abroad[process.region] = there.items
+
         async def repair_last(_process: Process, log: geolog.Log) -> None:
             if self.is_by_queue:
                 await self._repair_by_queue(log)
@@ -111,6 +118,12 @@ class Judging:
                 first = world.options.shape.regions[0]
                 await run_client(world, "brief-closer", self._close_brief, region=first)
             await self._run(world, "the last read", read_last)
+            if self.reading.calls.knobs.failovers_rest_s_max is not None:
+                # Where homes are lost, the others must have been cut right.
+                calls = self.reading.calls
+                home, _ = calls.home_of()
+                for region in (one for one in calls.relay_regions if one != home):
+                    await self._run(world, "the last read", read_abroad, region=region)
         if reads:
             self.trace.add("-", "phase", "repair")
             with self._in_time("the repair of all", _REPAIR_S):
@@ -121,7 +134,7 @@ class Judging:
         for process, error in world.surprises:
             self.breaches.add("crash", f"{process.key} ended with {words_of_crash(error)}")
         if reads:
-            self._judge_history(reads[0])
+            self._judge_history(reads[0], abroad)
         if reports:
             for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
                 self.breaches.add("2", problem)
@@ -171,8 +184,11 @@ class Judging:
             on_damaged_again=on_damaged_again,
         )
 
-    async def _run(self, world: World, what: str, main: ClientMain) -> None:
-        process = await run_client(world, "last", main)
+    async def _run(
+        self, world: World, what: str, main: ClientMain, *, region: str | None = None
+    ) -> None:
+        host = "last" if region is None else f"last-{region}"
+        process = await run_client(world, host, main, region=region)
         if process.error is not None:
             self.breaches.add("24", f"{what} failed: {process.error!r}")
 
@@ -183,11 +199,11 @@ class Judging:
         if scope.cancelled_caught and not self.breaches.violations:
             self.breaches.add("24", f"{what} took more than {limit_s:g} s")
 
-    def _judge_history(self, last: ReaderWalk) -> None:
+    def _judge_history(self, last: ReaderWalk, abroad: dict[str, list[Item]]) -> None:
         self.history.put_aside()
         records = [item for item in last.items if isinstance(item, Found)]
         # Proxies live on, so their retention may trim while the last read is under way.
-        ending = Ending(records, last.trims_ended, last.trims)
+        ending = Ending(records, last.trims_ended, last.trims, abroad)
         for law, message in breaches(self.history, ending):
             self.breaches.add(law, message)
 

@@ -1,23 +1,26 @@
 """Defects of failovers, and of what they leave behind: each replaces a good method."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
 from geolog.catalog.kept_rests import DeadBranch, KeptRests
 from geolog.catalog.partition_owners import VersionedOwner
+from geolog.client.reading.scan import PartitionScan
 from geolog.client.reading.walk import PartitionWalk
 from geolog.metadata.documents import seal_document
 from geolog.metadata.seam import Operation, Put
-from geolog.partition import home_failover, mirror_opening
+from geolog.partition import branch_cut, home_failover, mirror_opening
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol import failover, failover_record, switch_over
 from geolog.protocol.failover import EndedLog, FailoverCourse
 from geolog.protocol.failover_record import RangeAtRisk
 from geolog.protocol.home_record import Fork
-from geolog.protocol.ids import SegmentEntry
+from geolog.protocol.ids import EntryId, SegmentEntry
 from geolog.protocol.ids import Sequence as LogSequence
+from geolog.protocol.ledger_state import LedgerRecord, LedgerState
+from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from geolog.protocol.watermark import Watermark
 from sim.planted.planted_bug import PlantedBug
@@ -32,6 +35,7 @@ from sim.world.options import Options
 _fork_behind = switch_over.fork_behind
 _compare = FailoverCourse._compare
 _cut = KeptRests.cut
+_known_end = PartitionScan.known_end
 _make = KeptRests._make
 _range_at_risk = failover_record.range_at_risk
 
@@ -86,6 +90,22 @@ async def go_on_uncut(
     """Go on with a log as it is, whatever forks it has missed."""
     del region
     return taken, await last_watermark(name, takeover)
+
+
+def fork_of_the_latest(forks: Iterable[Fork], home_epoch: int) -> Fork | None:
+    """Take the last fork for the only one that a log can have missed."""
+    later = [one for one in forks if one.home_epoch > home_epoch]
+    return max(later, key=lambda one: one.home_epoch, default=None)
+
+
+def read_to_the_end_of_its_ledger(
+    scan: PartitionScan, segment: SegmentRecord, ledger: LedgerRecord, end: PartitionEnd | None
+) -> EntryId:
+    """Read a row to the end of its ledger, wherever the row ends."""
+    if ledger.state is LedgerState.CLOSED and ledger.last_entry is not None:
+        is_last = end is not None and end.row_number == segment.row_number
+        return ledger.last_entry if not is_last else _known_end(scan, segment, ledger, end)
+    return _known_end(scan, segment, ledger, end)
 
 
 async def keep_nothing(
@@ -193,6 +213,20 @@ FAILOVER_BUGS: dict[str, PlantedBug] = {
         "a reader leaves a dead branch by number, and skips what the new home has there",
         [(PartitionWalk, "_leave_dead_branch", stay_in_the_dead_branch)],
         drawn_for=with_homes_lost_in_a_row,
+        chaos_s=40.0,
+    ),
+    "two-forks-missed": PlantedBug(
+        161,
+        "a log that missed two forks is compared with the latest alone",
+        [(branch_cut, "branch_point", fork_of_the_latest)],
+        drawn_for=with_homes_lost_in_a_row,
+        chaos_s=40.0,
+    ),
+    "row-end-ignored": PlantedBug(
+        162,
+        "a reader reads a row to the end of its ledger, though a fork goes through it",
+        [(PartitionScan, "known_end", read_to_the_end_of_its_ledger)],
+        drawn_for=with_homes_cut_off_later,
     ),
     "rest-begins-late": PlantedBug(
         150,

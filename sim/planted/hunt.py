@@ -162,7 +162,7 @@ def hunt(name: str, seeds: Iterable[int]) -> Catch | None:
 
 def _options_for(name: str, seed: int) -> Options:
     bug = PLANTED_BUGS[name]
-    return options_of_hunt(
+    options = options_of_hunt(
         seed,
         is_of_streams=bug.is_of_streams,
         is_of_placement=bug.is_of_placement,
@@ -173,6 +173,9 @@ def _options_for(name: str, seed: int) -> Options:
         made_for=bug.made_for,
         drawn_for=bug.drawn_for,
     )
+    if bug.chaos_s is None:
+        return options
+    return attrs.evolve(options, hazards=attrs.evolve(options.hazards, chaos_s=bug.chaos_s))
 
 
 def hunt_all(

@@ -7,10 +7,13 @@ from geolog.partition.home_lease import HomeLease
 from geolog.protocol.isolation_lease import IsolationLease, LeaseClocks
 from geolog.protocol.stream_state import PartitionName
 from sim.planted.planted_bug import PlantedBug
-from sim.world.draws.failover_draws import with_homes_that_stop
+from sim.world.draws.failover_draws import with_homes_that_hear_late, with_homes_that_stop
 
 # A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
+
+
+_on_answered = HomeLease.on_answered
 
 
 def always_inside(lease: HomeLease) -> float:
@@ -35,6 +38,14 @@ def go_on_in_the_next_session(lease: IsolationLease, session: int) -> None:
 def outlive_the_session(lease: IsolationLease) -> None:
     """Keep the lease of a session that was lost, for the next one to renew."""
     lease._since = None
+
+
+def count_from_the_answer(lease: HomeLease, session: int) -> None:
+    """Have the lease count from the answer of the write that renewed it."""
+    asked = lease._core._asked
+    if asked is not None:
+        lease._core.on_asked(asked.session, lease._terms.clocks())
+    _on_answered(lease, session)
 
 
 async def check_nothing(
@@ -71,6 +82,12 @@ ISOLATION_BUGS: dict[str, PlantedBug] = {
         "a lease stands still while its owner's machine sleeps",
         [(IsolationLease, "left_s", left_awake_s)],
         drawn_for=with_homes_that_stop,
+    ),
+    "lease-from-the-answer": PlantedBug(
+        160,
+        "a lease counts from the answer of the write that renewed it, not from its sending",
+        [(HomeLease, "on_answered", count_from_the_answer)],
+        drawn_for=with_homes_that_hear_late,
     ),
     "failover-ignores-leases": PlantedBug(
         154,

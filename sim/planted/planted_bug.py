@@ -32,5 +32,7 @@ class PlantedBug:
     """Whether it shows only where owners fail, or their sessions are lost early."""
     made_for: Callable[[Options], Options] | None = None
     """Makes the special worlds to hunt in, if it shows only there."""
+    chaos_s: float | None = None
+    """How long faults strike in a history of its hunts, if not as usual."""
     drawn_for: Callable[[Options, Draws], Options] | None = None
     """The same, for worlds that draw more options."""

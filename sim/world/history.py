@@ -353,6 +353,8 @@ class Ending:
     """Where partitions began when the last read ended."""
     trims_first: dict[int, int] = attrs.field(factory=dict)
     """Where they began when it began, if retention may have moved them since."""
+    abroad: dict[str, list[Item]] = attrs.field(factory=dict)
+    """What everything was in other regions than the home, by region, where homes are lost."""
 
     def trim(self, partition: int) -> int:
         """Where a partition begins."""

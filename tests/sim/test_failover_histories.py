@@ -2,12 +2,15 @@
 
 import attrs
 
+from geolog.protocol.ids import DLSN
 from sim.histories.run import run_seed
+from sim.laws.history.forks import regions_read_the_same
 from sim.world.chance import Draws
 from sim.world.draws.base_options import BASE
 from sim.world.draws.drawing import options_of_seed
 from sim.world.draws.failover_draws import with_homes_cut_off, with_homes_that_stop
 from sim.world.faults.all_faults import FAULTS
+from sim.world.history import Ending, Found, History, Item, Missing
 from sim.world.options import Options
 
 
@@ -31,6 +34,28 @@ def test_a_home_that_stops_when_it_is_cut_off_answers_nobody_once_another_one_be
 
     assert report.violations == []
     assert {"answered-in-lease", "stopped-alone", "failed-over"} <= set(report.sometimes)
+
+
+def test_a_read_in_another_region_gives_what_the_home_gives() -> None:
+    both, dead = (
+        Found(
+            partition=0,
+            sequence=sequence,
+            dlsn=DLSN(1, sequence, 0),
+            timestamp_us=0,
+            value=b"",
+        )
+        for sequence in (0, 1)
+    )
+    branch = Missing(partition=0, from_sequence=1, to_sequence=1, trim=0, has_diverged=True)
+
+    def told(*items: Item) -> list[str]:
+        ending = Ending([both], abroad={"eu-west": list(items)})
+        return list(regions_read_the_same(History(), ending))
+
+    assert told() == told(both) == []
+    assert len(told(both, dead)) == 1
+    assert len(told(both, branch)) == 1
 
 
 def test_some_seeds_draw_failovers() -> None:

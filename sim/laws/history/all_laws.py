@@ -74,7 +74,7 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_forks.sessions_end_with_a_loss,
     ),
     "17": (laws_of_appends.refused_is_absent, laws_of_appends.provisional_is_no_lie),
-    "18": (laws_of_reads.local_only_stays,),
+    "18": (laws_of_reads.local_only_stays, laws_of_forks.regions_read_the_same),
     "27": (laws_of_cursors.everything_is_delivered,),
     "deletion": (
         laws_of_deletion.deleted_stays_gone,

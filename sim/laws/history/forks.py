@@ -137,6 +137,27 @@ def branches_are_left_loudly(history: History, _ending: Ending) -> Iterator[str]
                     )
 
 
+def regions_read_the_same(_history: History, ending: Ending) -> Iterator[str]:
+    """Law 18: once a mirror has all, a read there gives what a read at the home gives."""
+    at_home = set(ending.found)
+    for region, items in ending.abroad.items():
+        for item in items:
+            if isinstance(item, Missing) and item.has_diverged:
+                yield (
+                    f"a read of everything in {region} went through what a fork left behind, up"
+                    f" to {item.to_sequence} of partition {item.partition}"
+                )
+            elif (
+                isinstance(item, Found)
+                and item not in at_home
+                and item.sequence >= ending.trim(item.partition)  # Mirrors are trimmed later.
+            ):
+                yield (
+                    f"{name_of(item.value)} was read in {region} at {item.dlsn} of partition"
+                    f" {item.partition}, {words_of(item.place)}, and not at the home"
+                )
+
+
 def kept_is_in_no_stream(history: History, ending: Ending) -> Iterator[str]:
     """Law 16: what is kept aside is not in the stream as well, and equal wherever it is."""
     there = {found.value: found for found in ending.found}

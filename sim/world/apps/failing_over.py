@@ -17,7 +17,12 @@ RESCUER = "rescuer-"
 
 HOME_LOST = "home-lost"
 HOME_CUT_OFF = "home-cut-off"
+HOME_HEARS_LATE = "home-hears-late"
+HOME_LOST_AGAIN = "home-lost-again"
 """The faults that these operators wait for."""
+
+FAILED_OVER = "failed over to"
+"""Begins what they say in the trace once a failover is done."""
 
 _LOST_SHARE = 0.8
 _LOST_S_MAX = 8.0
@@ -66,7 +71,7 @@ class FailingOver:
         """Until a home is lost, and a little longer."""
         while True:
             _, details = await self.calls.trace.wait("fault-on")
-            if details.startswith((HOME_LOST, HOME_CUT_OFF)):
+            if details.startswith((HOME_LOST, HOME_CUT_OFF, HOME_HEARS_LATE)):
                 break
         await self.calls.rest(self.rng.random() * _LATE_S_MAX)
 
@@ -89,7 +94,7 @@ class FailingOver:
                 self.calls.history.harsh_errors.append(f"a failover to {to} failed: {error!r}")
         else:
             self.calls.done(
-                process, f"failed over to {report.home}, home epoch {report.home_epoch}"
+                process, f"{FAILED_OVER} {report.home}, home epoch {report.home_epoch}"
             )
             happened = self.calls.history.happened
             happened.add("failed-over")

@@ -8,7 +8,12 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from sim.world.apps.failing_over import HOME_CUT_OFF, HOME_LOST
+from sim.world.apps.failing_over import (
+    HOME_CUT_OFF,
+    HOME_HEARS_LATE,
+    HOME_LOST,
+    HOME_LOST_AGAIN,
+)
 from sim.world.chance import Draws
 from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
 from sim.world.draws.cursor_draws import draw_cursors
@@ -65,7 +70,9 @@ _ONLY_IN_SPECIAL_WORLDS = (
             FAR,
             HAND_OVER,
             HOME_CUT_OFF,
+            HOME_HEARS_LATE,
             HOME_LOST,
+            HOME_LOST_AGAIN,
             LOST_EARLY,
             STORE_CLOCK,
             UNREADABLE,

@@ -2,7 +2,12 @@
 
 import attrs
 
-from sim.world.apps.failing_over import HOME_CUT_OFF, HOME_LOST
+from sim.world.apps.failing_over import (
+    HOME_CUT_OFF,
+    HOME_HEARS_LATE,
+    HOME_LOST,
+    HOME_LOST_AGAIN,
+)
 from sim.world.chance import Draws
 from sim.world.draws.move_draws import AMBUSH_MOVE, moved
 from sim.world.draws.relay_draws import CUT_REGIONS, with_matrix, with_relays
@@ -145,11 +150,25 @@ def with_homes_that_stop(options: Options, draws: Draws) -> Options:
     )
 
 
+def with_homes_that_hear_late(options: Options, draws: Draws) -> Options:
+    """The same, and a home that is cut off hears late what it asked metadata just before.
+
+    It is cut off for longer than a lease and what a failover takes before.
+    """
+    drawn = with_homes_that_stop(options, draws)
+    return attrs.evolve(
+        drawn,
+        knobs=attrs.evolve(drawn.knobs, session_timeout_s=12.0),
+        hazards=attrs.evolve(
+            drawn.hazards, duration_s_max=40.0, strikes_per_s=((HOME_HEARS_LATE, 0.5),)
+        ),
+    )
+
+
 def with_homes_lost_in_a_row(options: Options, draws: Draws) -> Options:
-    """The same for long, and a home is cut off while the one before it is still away.
+    """The same for long, and a new home is cut off while the one before it is still away.
 
-    So a region comes back that has missed two failovers. Readers follow in all regions, of
-
+    So a region comes back that has missed two failovers. Readers follow in all regions.
     """
     drawn = with_homes_cut_off(options, draws)
     return attrs.evolve(
@@ -160,11 +179,12 @@ def with_homes_lost_in_a_row(options: Options, draws: Draws) -> Options:
             pause_s_max=0.3,
             segment_bytes=1 << 20,
             failovers_rest_s_max=0.5,
+            rescuers_count=3,  # One of them is in the region that is left.
         ),
         hazards=attrs.evolve(
             drawn.hazards,
-            chaos_s=45.0,
-            duration_s_max=25.0,
-            strikes_per_s=((HOME_CUT_OFF, 0.3),),
+            chaos_s=40.0,
+            duration_s_max=90.0,  # Most are away until faults end.
+            strikes_per_s=((HOME_CUT_OFF, 0.3), (HOME_LOST_AGAIN, 5.0)),
         ),
     )

@@ -7,6 +7,7 @@ from sim.world.draws.drawing import draw_options
 from sim.world.draws.failover_draws import (
     with_failovers,
     with_homes_lost_in_a_row,
+    with_homes_that_hear_late,
     with_homes_that_stop,
 )
 from sim.world.draws.move_draws import with_moves
@@ -19,6 +20,7 @@ WORLDS: dict[str, Callable[[Options, Draws], Options]] = {
     "moves": with_moves,
     "failovers": with_failovers,
     "homes-that-stop": with_homes_that_stop,
+    "homes-that-hear-late": with_homes_that_hear_late,
     "homes-lost-in-a-row": with_homes_lost_in_a_row,
 }
 

@@ -11,7 +11,12 @@ from random import Random
 
 import trio
 
-from sim.world.apps.failing_over import HOME_CUT_OFF, HOME_LOST
+from sim.world.apps.failing_over import (
+    HOME_CUT_OFF,
+    HOME_HEARS_LATE,
+    HOME_LOST,
+    HOME_LOST_AGAIN,
+)
 from sim.world.draws.move_draws import AMBUSH_MOVE
 from sim.world.draws.proxy_draws import DRAIN
 from sim.world.draws.relay_draws import (
@@ -36,7 +41,12 @@ from sim.world.faults import metadata as fault_metadata
 from sim.world.faults import processes as fault_processes
 from sim.world.faults import relay_faults, relay_versions
 from sim.world.faults.ambushes import AMBUSHES, Ambush
-from sim.world.faults.lost_homes import home_cut_off, home_lost
+from sim.world.faults.lost_homes import (
+    home_cut_off,
+    home_hears_late,
+    home_lost,
+    home_lost_again,
+)
 from sim.world.faults.move_ambushes import ambush_move
 from sim.world.world import World
 
@@ -138,7 +148,9 @@ FAULTS: dict[str, Fault | Ambush] = {
     "store-clock": fault_metadata.store_clock,
     **AMBUSHES,
     HOME_CUT_OFF: home_cut_off,
+    HOME_HEARS_LATE: home_hears_late,
     HOME_LOST: home_lost,
+    HOME_LOST_AGAIN: Ambush("done", home_lost_again),
     AMBUSH_MOVE: Ambush("call", ambush_move),
     AMBUSH_REPLAY: Ambush("log", relay_faults.ambush_replay),
 }

@@ -1,12 +1,18 @@
 """The region where the stream is at home is lost, or only cut off, and comes back later."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from random import Random
 
+import trio
+
+from sim.world.apps.failing_over import FAILED_OVER
 from sim.world.faults.targets import down, isolated, paused
 from sim.world.truth import Truth
 from sim.world.world import World
+
+_BEGUN_S = (2.0, 5.0)
+"""How long a new home takes appends, and others mirror them, before it is lost."""
 
 _WAYS = ("killed", "without power", "nodes killed", "paused", "unheard")
 
@@ -46,6 +52,33 @@ def home_cut_off(world: World, rng: Random) -> Iterator[str | None]:
     inside = [host for host, where in sorted(world.links.region_of.items()) if where == home]
     with isolated(world, rng, inside):
         yield home
+
+
+@contextmanager
+def home_hears_late(world: World, rng: Random) -> Iterator[str | None]:
+    """The home is cut off, and hears from metadata late, all at once, and then no more."""
+    home, _ = Truth(world.store).home
+    if home is None:
+        yield None
+        return
+    inside = [host for host, where in sorted(world.links.region_of.items()) if where == home]
+    # A client breaks a connection off that says nothing for two thirds of its time-out.
+    late_s = rng.uniform(0.25, 0.6) * world.options.knobs.session_timeout_s
+    with isolated(world, rng, inside, late_s=late_s):
+        yield f"{home} {late_s:.3f} s"
+
+
+@asynccontextmanager
+async def home_lost_again(
+    world: World, rng: Random, _process: str, details: str
+) -> AsyncIterator[str | None]:
+    """A home that a failover has just made is cut off, as the one before it was."""
+    if not details.startswith(FAILED_OVER):
+        yield None
+        return
+    await trio.sleep(rng.uniform(*_BEGUN_S))
+    with home_cut_off(world, rng) as struck:
+        yield struck
 
 
 def _cut_nodes_off(world: World, inside: list[str], lasting: ExitStack) -> None:

@@ -152,14 +152,17 @@ def all_down(world: World, hosts: list[str]) -> Iterator[str | None]:
 
 
 @contextmanager
-def isolated(world: World, rng: Random, inside: list[str]) -> Iterator[None]:
-    """Cut hosts off from all others and from metadata."""
+def isolated(
+    world: World, rng: Random, inside: list[str], *, late_s: float = 0.0
+) -> Iterator[None]:
+    """Cut hosts off from all others and from metadata; from it so late, by late answers."""
     outside = [host for host in sorted(world.links.region_of) if host not in inside]
     cut = [(one, other) for one in inside for other in outside]
     for one, other in cut:
         world.network.cut(one, other)
     try:
-        with without_metadata([one for one in processes(world) if one.host in inside], rng):
+        those = [one for one in processes(world) if one.host in inside]
+        with without_metadata(those, rng, late_s=late_s):
             yield
     finally:
         for one, other in cut:
@@ -167,12 +170,17 @@ def isolated(world: World, rng: Random, inside: list[str]) -> Iterator[None]:
 
 
 @contextmanager
-def without_metadata(those: list[Process], rng: Random) -> Iterator[None]:
-    """Cut processes off from metadata; they notice sooner or later."""
+def without_metadata(
+    those: list[Process], rng: Random, *, late_s: float = 0.0
+) -> Iterator[None]:
+    """Cut processes off from metadata; they notice sooner or later.
+
+    With late_s, they are heard there that long, and hear all answers at once at its end.
+    """
     cut = [one for one in those if one.life is Life.RUNNING and one.session is not None]
     for process in cut:
         assert process.session is not None
-        process.session.cut_off(noticed_after_s=rng.choice((0.0, 0.3, 2.0)))
+        process.session.cut_off(noticed_after_s=rng.choice((0.0, 0.3, 2.0)), late_s=late_s)
     try:
         yield
     finally:

@@ -243,6 +243,47 @@ async def test_a_session_cut_off_expires_for_others_before_its_holder_knows(
         assert trio.current_time() == pytest.approx(10.0)
 
 
+async def test_a_late_cut_carries_out_what_is_asked_and_has_it_heard_at_its_beginning(
+    autojump_clock: MockClock,
+) -> None:
+    heard_s: list[float] = []
+
+    async def create(holder: MemoryMetadata) -> None:
+        await holder.create("/late")
+        heard_s.append(trio.current_time())
+
+    async with two_sessions() as (_, holder, other), trio.open_nursery() as nursery:
+        changed = trio.Event()
+        await holder.find("/other", changed=changed)
+        holder.cut_off(late_s=2.0)
+        nursery.start_soon(create, holder)
+        await other.create("/other")
+
+        await trio.sleep(1.9)
+        assert await other.find("/late") is not None
+        assert (heard_s, changed.is_set()) == ([], False)
+        await trio.sleep(0.2)
+        assert heard_s == [pytest.approx(2.0)]
+        assert changed.is_set()
+        assert holder.session_state is SessionState.SUSPENDED
+
+
+async def test_a_late_cut_that_is_restored_before_has_all_heard_and_keeps_the_session(
+    autojump_clock: MockClock,
+) -> None:
+    async with two_sessions() as (_, holder, other), trio.open_nursery() as nursery:
+        session_id = holder.session_id
+        holder.cut_off(late_s=2.0)
+        nursery.start_soon(holder.create, "/late")
+        await trio.sleep(1.0)
+        holder.restore()
+        await trio.sleep(9.0)
+
+        assert await other.find("/late") is not None
+        assert holder.session_id == session_id
+        assert holder.session_state is SessionState.CONNECTED
+
+
 async def test_a_short_cut_keeps_session_and_ephemerals(autojump_clock: MockClock) -> None:
     async with two_sessions() as (_, holder, other):
         await holder.create("/e", is_ephemeral=True)
