@@ -31,7 +31,7 @@ from topology.own_policy import OwnPlacement
 
 _PORT = 4000
 _SYNC_S = 0.002
-_FREE_CHECK_S = 60.0
+FREE_CHECK_S = 60.0
 """Nothing fills these disks, and frequent checks would slow tests that last for hours."""
 
 
@@ -144,7 +144,7 @@ class InProcessCluster:
             listen=Address(node.node_id, _PORT),
             node_id=node.node_id,
             journal_file_bytes=self._journal_file_bytes,
-            free_check_s=_FREE_CHECK_S,
+            free_check_s=FREE_CHECK_S,
         )
         assert node.scope is not None
         with node.scope:

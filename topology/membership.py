@@ -120,6 +120,10 @@ class Membership:
         found = self.members.get(node)
         return self.config.default_location if found is None else found.location
 
+    def count_of(self, state: NodeUse) -> int:
+        """How many nodes are in this state."""
+        return sum(node.state is state for node in self.members.values())
+
     def state_of(self, node: str) -> NodeUse:
         """Its state; a node never heard of never registered."""
         found = self.members.get(node)

@@ -29,6 +29,7 @@ from geolog.protocol.ids import NO_ENTRY, EntryId, InstanceId
 from geolog.protocol.ledger_state import Fragment
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import GeologError, NotEnoughNodesError
+from topology.membership import NodeUse
 from topology.policy import Placement, PlacementRequest
 from topology.promise import policy_keeping, promise_broken
 from topology.ring.window_rule import Adherence
@@ -322,6 +323,14 @@ class LedgerAllocator:
                     self.is_undecided = False
                     return placed
         new_ensemble = partial(policy.new_ensemble, seen.members, request)
-        placed = await choose_nodes(quorum.ensemble_size, new_ensemble, self._rng)
+        try:
+            placed = await choose_nodes(quorum.ensemble_size, new_ensemble, self._rng)
+        except NotEnoughNodesError as error:
+            if full_count := seen.members.count_of(NodeUse.READONLY):
+                raise type(error)(
+                    f"{error}; {full_count} more are up but read-only, as nodes are whose disks"
+                    " are nearly full: free space on them (geolog node ls), or add nodes"
+                ) from None
+            raise
         self.is_undecided = placed.is_undecided
         return placed

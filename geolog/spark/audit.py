@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from geolog.client.connect import connect
 from geolog.client.log import Log
 from geolog.spark.audit_part import AuditedPart, AuditFinding, audit_part
+from geolog.spark.job_streams import check_streams
 from geolog.spark.surroundings import own_region
 from geolog.transport.seam import Address
-from topology.errors import GeologError, NoSuchStreamError
-from topology.nearest import suggestion
+from topology.errors import GeologError
 
 FINDINGS_MAX = 1000
 """Findings in a report; all are counted."""
@@ -33,8 +33,19 @@ class AuditSite:
     zookeeper: str
     cluster: str = "default"
     gateway: Address | str | None = None
+    region: str | None = None
+    """The region of driver and tasks; None: the one where each runs."""
     mirror_patience_s: float = 30.0
     """How long a mirror may take to have what its home had when the audit began."""
+
+    def connected(self) -> AbstractAsyncContextManager[Log]:
+        """Connect as driver and tasks do."""
+        return connect(
+            zookeeper=self.zookeeper,
+            cluster=self.cluster,
+            region=self.region or own_region(os.environ),
+            gateway=self.gateway,
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -64,7 +75,7 @@ class _Task:
         return trio.run(self._audit)
 
     async def _audit(self) -> AuditedPart:
-        async with _connected(self.site) as log:
+        async with self.site.connected() as log:
             return await audit_part(
                 log,
                 self.stream,
@@ -123,21 +134,10 @@ def report_of(parts: Iterable[AuditedPart], *, elapsed_s: float) -> AuditReport:
 
 
 async def _plan(site: AuditSite, streams: Sequence[str]) -> list[_Task]:
-    async with _connected(site) as log:
-        known = await log.list_streams()
-        for name in streams:
-            if name not in known:
-                raise NoSuchStreamError(f"there is no stream {name!r}{suggestion(name, known)}")
-        described = [await log.describe_stream(name) for name in streams or known]
+    await check_streams(site.connected(), streams)
+    async with site.connected() as log:
+        names = streams or await log.list_streams()
+        described = [await log.describe_stream(name) for name in names]
     return [
         _Task(site, one.name, number) for one in described for number in range(one.partitions)
     ]
-
-
-def _connected(site: AuditSite) -> AbstractAsyncContextManager[Log]:
-    return connect(
-        zookeeper=site.zookeeper,
-        cluster=site.cluster,
-        region=own_region(os.environ),
-        gateway=site.gateway,
-    )

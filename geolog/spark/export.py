@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import attrs
 import trio
@@ -16,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from geolog.client.connect import connect
+from geolog.client.log import Log
 from geolog.spark.data_source import GeologDataSource
 from geolog.spark.export_target import (
     CHECKPOINT,
@@ -25,9 +27,9 @@ from geolog.spark.export_target import (
 )
 from geolog.spark.job_errors import error_of
 from geolog.spark.job_files import JobFiles
+from geolog.spark.job_streams import check_streams
 from geolog.spark.surroundings import own_region
-from topology.errors import GeologError, NoSuchStreamError
-from topology.nearest import suggestion
+from topology.errors import GeologError
 
 BATCH_BYTES = 1 << 30
 
@@ -51,6 +53,15 @@ class ExportSource:
     """A cursor that shows how far the export is."""
     accepts_gaps: bool = False
     """Go on behind records that were trimmed, or diverged, before they were exported."""
+
+    def connected(self) -> AbstractAsyncContextManager[Log]:
+        """Connect as the driver does."""
+        return connect(
+            zookeeper=self.zookeeper,
+            cluster=self.cluster,
+            region=self.region or own_region(os.environ),
+            gateway=self.gateway,
+        )
 
     @property
     def options(self) -> dict[str, str]:
@@ -100,7 +111,7 @@ def export(
     records are gone that were not exported; UnavailableError.
     """
     started_s = time.monotonic()  # noqa: TID251 - a program without trio.
-    trio.run(_check_stream, source)
+    trio.run(check_streams, source.connected(), [source.stream])
     target = ExportTarget(JobFiles(spark, directory))
     target.claim(ExportIdentity(source.cluster, source.stream))
     spark.dataSource.register(GeologDataSource)
@@ -145,22 +156,6 @@ def export(
         bytes_written=sum(one.size_bytes for one in done),
         elapsed_s=round(time.monotonic() - started_s, 3),  # noqa: TID251 - as above.
     )
-
-
-async def _check_stream(source: ExportSource) -> None:
-    """NoSuchStreamError before the directory is claimed for a stream that does not exist."""
-    connected = connect(
-        zookeeper=source.zookeeper,
-        cluster=source.cluster,
-        region=own_region(os.environ),
-        gateway=source.gateway,
-    )
-    async with connected as log:
-        known = await log.list_streams()
-    if source.stream not in known:
-        raise NoSuchStreamError(
-            f"there is no stream {source.stream!r}{suggestion(source.stream, known)}"
-        )
 
 
 def _write(target: ExportTarget, frame: DataFrame, batch: int, *, token: str) -> ExportedBatch:

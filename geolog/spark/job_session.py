@@ -3,10 +3,14 @@
 import logging
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from geolog.spark.surroundings import spark_environment
+
+_QUIET = Path(__file__).with_name("job_log4j2.properties")
+"""Settings of Spark's log: without any, it begins each job with lines about itself."""
 
 
 @contextmanager
@@ -22,6 +26,9 @@ def open_job_session(
     environ.update(spark_environment(environ=environ))
     builder = SparkSession.builder.appName(name).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
+    if "SPARK_CONF_DIR" not in environ:  # It has settings of the user's own.
+        quiet = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
+        builder = builder.config("spark.driver.extraJavaOptions", quiet)
     if master.startswith("local"):
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1")

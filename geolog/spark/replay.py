@@ -23,10 +23,10 @@ from geolog.protocol.sink_copy import NO_BATCH, SinkRecord, StagedBatch
 from geolog.spark.data_source import GeologDataSource
 from geolog.spark.job_errors import error_of
 from geolog.spark.job_files import JobFiles
+from geolog.spark.job_streams import check_streams
 from geolog.spark.replay_rows import json_rows, parquet_rows
 from geolog.spark.surroundings import own_region
-from topology.errors import ConflictError, InvalidArgumentError, NoSuchStreamError, SealedError
-from topology.nearest import suggestion
+from topology.errors import ConflictError, InvalidArgumentError, SealedError
 
 FORMATS = ("parquet", "jsonl")
 
@@ -138,12 +138,8 @@ def _write(
 
 async def _finish_begun(target: ReplayTarget, writer: str) -> bool:
     """Finish the copy that an earlier run has left. ConflictError if it was finished before."""
+    await check_streams(target.connected(), [target.stream])
     async with target.connected() as log:
-        known = await log.list_streams()
-        if target.stream not in known:
-            raise NoSuchStreamError(
-                f"there is no stream {target.stream!r}{suggestion(target.stream, known)}"
-            )
         if (await log.describe_stream(target.stream)).is_sealed:
             raise SealedError(f"{target.stream} is sealed: it takes no more records")
         record = await _found(log, writer)

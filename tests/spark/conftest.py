@@ -21,6 +21,7 @@ SHARING = (
     "test_auditing.py",
     "test_batch_read.py",
     "test_exporting.py",
+    "test_job_commands.py",
     "test_replaying.py",
     "test_spark_page.py",
     "test_stream_read.py",

@@ -17,10 +17,15 @@ from pathlib import Path
 import attrs
 import pyspark
 import pytest
+import trio
 
+import geolog
+from geolog.catalog.sinks import SinkCatalog
+from geolog.protocol.sink_copy import StagedLedger
 from geolog.spark import spark_environment
 from tests.spark.demo_stream import connected, kill_region
 from tests.spark.short_java import SHORT_JAVA
+from tests.spark.standalone_write_job import FAILING, PARTITIONS, ROWS, SLOW
 from tests.static.checkout import ROOT
 from tests.system.demo_process import DemoProcess, running_demo, wait_until
 
@@ -28,6 +33,8 @@ BASE_PYTHON = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 STREAM = "shop/visits"
 VALUE_BYTES = 32 << 10
+WORKERS = {"a": "127.0.0.1", "b": "127.0.0.2"}
+"""The host of the worker in each region: Spark runs a task twice on two hosts only."""
 CHUNK = 500
 COUNT = 5 * CHUNK
 BARE_PYTHON = "python-of-this-test"
@@ -45,7 +52,8 @@ exec {python} -S "$@"
 def spark_process(log: Path, *argv: str, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server of Spark in a process group of its own: a worker has executors."""
     environment = os.environ | spark_environment(log.parent / "java", {"PATH": ""}) | variables
-    environment |= {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"} | SHORT_JAVA
+    environment = {"SPARK_LOCAL_IP": "127.0.0.1"} | environment
+    environment |= {"PYTHONPATH": str(ROOT)} | SHORT_JAVA
     with (
         log.open("wb") as out,
         subprocess.Popen(
@@ -83,21 +91,20 @@ class Cluster:
     zookeeper: str
 
     @contextmanager
-    def job(self, held_region: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Read the stream, then once more while the tasks of a region wait for a word."""
+    def job(
+        self, program: str, stream: str, **further: str
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """Run one of the programs in this folder."""
         argument = {
             "master": self.master,
             "zookeeper": self.zookeeper,
-            "stream": STREAM,
+            "stream": stream,
             "directory": str(self.directory),
-            "held_region": held_region,
-            "bare_python": BARE_PYTHON,
+            **further,
         }
-        program = ROOT / "tests" / "spark" / "standalone_job.py"
         log = self.directory / "job.log"
-        argv = (sys.executable, str(program), json.dumps(argument))
-        ours = command(self.directory / "driver", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-        with spark_process(log, *argv, PATH=path_with(ours)) as job:
+        argv = (sys.executable, "-m", f"tests.spark.{program}", json.dumps(argument))
+        with spark_process(log, *argv, PATH=path_with(self.directory / "driver")) as job:
             yield job
 
     def rows(self, name: str, job: subprocess.Popen[bytes]) -> list[dict[str, object]]:
@@ -139,27 +146,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     (directory / "demo").mkdir()
     with ExitStack() as stack:
         log = directory / "master.log"
-        start = ("--host", "127.0.0.1", "--webui-port", "0")
         deploy = "org.apache.spark.deploy"
-        master_argv = (str(SPARK_CLASS), f"{deploy}.master.Master", *start, "--port", "0")
+        start = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        master_argv = (str(SPARK_CLASS), f"{deploy}.master.Master", *start)
         stack.enter_context(spark_process(log, *master_argv))
         shape = ("--regions", "a,b,c", "--nodes-per-region", "1")
         demo = stack.enter_context(running_demo(directory / "demo", *shape))
         path = path_with(bare_python(directory))
         master = wait_for(log, r"spark://127\.0\.0\.1:\d+")
-        for region in ("a", "b"):
+        command(directory / "driver", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        for region, host in WORKERS.items():
             work = ("--work-dir", str(directory / f"work-{region}"))
             size = ("--cores", "1", "--memory", "1g", master)
-            argv = (str(SPARK_CLASS), f"{deploy}.worker.Worker", *start, *work, *size)
+            place = ("--host", host, "--webui-port", "0")
+            argv = (str(SPARK_CLASS), f"{deploy}.worker.Worker", *place, *work, *size)
             worker = directory / f"worker-{region}.log"
-            variables = {"GEOLOG_REGION": region, "PATH": path}
+            variables = {"GEOLOG_REGION": region, "PATH": path, "SPARK_LOCAL_IP": host}
             stack.enter_context(spark_process(worker, *argv, **variables))
         match demo.ready:
             case {"zookeeper": str(zookeeper)}:
                 write(zookeeper)
             case _:
                 raise AssertionError(demo.ready)
-        for region in ("a", "b"):
+        for region in WORKERS:
             wait_for(directory / f"worker-{region}.log", "Successfully registered with master")
         yield Cluster(master, demo, directory, zookeeper)
 
@@ -210,6 +219,32 @@ def bytes_by(rows: list[dict[str, object]]) -> Counter[tuple[object, object]]:
     return counted
 
 
+def test_tasks_that_fail_and_tasks_that_run_twice_write_each_row_once(cluster: Cluster) -> None:
+    with connected(cluster.zookeeper) as log:
+        log.create_stream(
+            "shop/written", ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2
+        )
+    with cluster.job("standalone_write_job", "shop/written") as job:
+        cluster.rows("written", job)
+
+    attempts = {path.name for path in cluster.directory.glob("attempt-*")}
+    again = {f"attempt-{partition}-1" for partition in (SLOW, FAILING)}
+    assert again <= attempts, "Spark has repeated nothing"
+    assert len(attempts) == PARTITIONS + len(again)
+    with connected(cluster.zookeeper) as log, log.open_reader("shop/written") as reader:
+        values = [record.value.decode() for record in reader]
+    assert values == [
+        f"{partition}-{number}" for partition in range(PARTITIONS) for number in range(ROWS)
+    ]
+    assert trio.run(staging_of, cluster.zookeeper, "repeated") == []
+
+
+async def staging_of(zookeeper: str, sink: str) -> list[StagedLedger]:
+    async with geolog.connect(zookeeper=zookeeper, cluster="demo", region="a") as log:
+        access = log.access
+        return await SinkCatalog(access.metadata, access.paths, access.ledgers).listed(sink)
+
+
 def test_workers_read_from_their_own_regions_survive_a_loss_and_need_geolog(
     cluster: Cluster,
 ) -> None:
@@ -217,7 +252,8 @@ def test_workers_read_from_their_own_regions_survive_a_loss_and_need_geolog(
     expected = records_of(cluster.zookeeper)
     assert expected[0] == COUNT
 
-    with cluster.job(held_region="b") as job:
+    held = {"held_region": "b", "bare_python": BARE_PYTHON}
+    with cluster.job("standalone_job", STREAM, **held) as job:
         rows = cluster.rows("whole", job)
 
         assert totals(rows) == expected

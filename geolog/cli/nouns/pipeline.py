@@ -7,6 +7,7 @@ import shutil
 
 import attrs
 import click
+import trio
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, named_zookeeper, tell, this_invocation
@@ -65,6 +66,7 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
     from geolog.spark.audit import AuditSite
     from geolog.spark.audit import audit as run_audit
     from geolog.spark.job_session import open_job_session
+    from geolog.spark.job_streams import check_streams
 
     invocation = this_invocation()
     config = invocation.config
@@ -72,8 +74,10 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
         zookeeper=named_zookeeper(invocation),
         cluster=config.cluster,
         gateway=config.gateway,
+        region=config.region,
         mirror_patience_s=mirror_wait_s,
     )
+    trio.run(check_streams, site.connected(), streams)
     with open_job_session(os.environ, master=master, name="geolog pipeline audit") as spark:
         report = run_audit(spark, site, streams)
     if config.output == "table":
@@ -135,6 +139,7 @@ def export(
     from geolog.spark.export import ExportSource
     from geolog.spark.export import export as run_export
     from geolog.spark.job_session import open_job_session
+    from geolog.spark.job_streams import check_streams
 
     invocation = this_invocation()
     config = invocation.config
@@ -148,6 +153,7 @@ def export(
         cursor=cursor,
         accepts_gaps=accept_gaps,
     )
+    trio.run(check_streams, source.connected(), [stream])
 
     def on_batch(batch: int, records: int, files: int) -> None:
         tell(f"batch {batch}: {records:,} records in {files} files")
@@ -221,6 +227,7 @@ def replay(
         )
     _check_spark("replay")
     from geolog.spark.job_session import open_job_session
+    from geolog.spark.job_streams import check_streams
     from geolog.spark.replay import ReplaySource, ReplayTarget
     from geolog.spark.replay import replay as run_replay
 
@@ -234,6 +241,7 @@ def replay(
         region=config.region,
         writer=writer,
     )
+    trio.run(check_streams, target.connected(), [stream])
     files = ReplaySource(files=source, format=chosen, value=value, key=key, order_by=order_by)
     with open_job_session(os.environ, master=master, name="geolog pipeline replay") as spark:
         report = run_replay(spark, files, target)

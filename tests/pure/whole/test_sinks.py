@@ -1,6 +1,6 @@
 """A sink's batches reach their streams once, whatever its tasks and drivers went through."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
 import pytest
@@ -17,6 +17,8 @@ from geolog.client.writing.partitioner import partition_of_key
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.protocol.sink_copy import StagedBatch, StagedPart
 from geolog.protocol.stream_state import StreamName
+from sim.fakes.memory_disk import DISK_BYTES
+from sim.in_process import FREE_CHECK_S
 from tests.pure.whole.clusters import STREAM, open_world
 
 SINK = "orders-of-today"
@@ -30,7 +32,14 @@ class Driver:
     log: geolog.Log
     name: str = "driver-1"
 
-    async def stage(self, rows: Rows, *, batch: int = 0, stream: str = STREAM) -> StagedPart:
+    async def stage(
+        self,
+        rows: Rows,
+        *,
+        batch: int = 0,
+        stream: str = STREAM,
+        after_each: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    ) -> StagedPart:
         """Stage rows as a task does."""
         access = self.log.access
         catalog = StreamCatalog(access.metadata, access.paths)
@@ -41,6 +50,7 @@ class Driver:
             for key, value in rows:
                 writer.rows.add(value, key, None)
                 await writer.send_full()
+                await after_each()
             return await writer.seal()
 
     async def commit(
@@ -285,3 +295,40 @@ async def test_an_aborted_job_leaves_no_staging(autojump_clock: MockClock) -> No
         assert await driver.listed_count() == 0
         assert not await driver.is_there(staged)
         assert await driver.values() == []
+
+
+async def test_full_disks_fail_the_task_with_advice_and_a_later_run_goes_through(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        disks = [disk for node in world.cluster.nodes.values() for disk in node.disks]
+        for disk in disks:
+            disk.capacity_bytes -= await disk.free_bytes()
+        await trio.sleep(2 * FREE_CHECK_S)
+        with pytest.raises(geolog.NotEnoughNodesError, match=r"6 more .* read-only, .* full"):
+            await driver.stage(rows_of("a"))
+        for disk in disks:
+            disk.capacity_bytes = DISK_BYTES
+        await trio.sleep(2 * FREE_CHECK_S)
+        await driver.commit(0, await driver.stage(rows_of("a")))
+
+        assert await driver.values() == [b"a"]
+        assert await driver.listed_count() == 0
+
+
+async def test_disks_that_fill_up_under_a_task_fail_it_with_advice(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        disks = [disk for node in world.cluster.nodes.values() for disk in node.disks]
+
+        async def fill() -> None:
+            for disk in disks:
+                disk.capacity_bytes -= await disk.free_bytes()
+            await trio.sleep(2 * FREE_CHECK_S)
+
+        with pytest.raises(geolog.NotEnoughNodesError, match="gets too few copies"):
+            await driver.stage([(None, b"a" * 300_000)] * 3, after_each=fill)
+        assert await driver.listed_count() == 0

@@ -1,0 +1,43 @@
+"""The commands of jobs look for their streams before they start Spark, which takes seconds."""
+
+import os
+import subprocess
+
+import pytest
+
+from geolog.cli.exits import Exit
+from tests.system.demo_process import GEOLOG, DemoProcess, plain_environment
+
+NO_SPARK = ("--master", "spark://127.0.0.1:1")
+"""A cluster that does not exist: with it, no session could start."""
+
+
+@pytest.mark.parametrize(
+    "argv", [("audit", "no/such"), ("export", "no/such", "out"), ("replay", "in", "no/such")]
+)
+def test_a_job_refuses_a_stream_that_is_missing_without_a_session(
+    demo: DemoProcess, argv: tuple[str, ...]
+) -> None:
+    done = run(demo, *argv)
+
+    assert done.returncode == Exit.NOT_FOUND
+    assert "there is no stream 'no/such'" in done.stderr
+
+
+def test_a_job_refuses_a_region_that_is_missing_without_a_session(demo: DemoProcess) -> None:
+    done = run(demo, "audit", "--region", "mars")
+
+    assert done.returncode == Exit.NOT_FOUND
+    assert "mars" in done.stderr
+
+
+def run(demo: DemoProcess, *argv: str) -> "subprocess.CompletedProcess[str]":
+    path = plain_environment()["PATH"] + os.pathsep + os.defpath
+    return subprocess.run(
+        [*GEOLOG, "pipeline", *argv, *NO_SPARK],
+        env=plain_environment() | {"PATH": path, "GEOLOG_CONFIG": str(demo.config)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
