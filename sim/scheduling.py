@@ -1,11 +1,11 @@
-"""Task order drawn from a seed: the only file that touches trio's private scheduler.
+"""Task order drawn from a seed: the one file that touches trio's private scheduler.
 
 Theory of operation. Tasks that are ready run in batches. trio's own order within a batch comes
 from iterating over sets and from a random bit, so it differs from run to run. With trio's
 switch for deterministic scheduling on, a batch is sorted by the age of its tasks and shuffled
-by a random source of trio's, in whose place a seeded one stands here. Time is trio's mock
-clock, which jumps to the next deadline when all tasks wait. Nothing else may wake a task: no
-thread, no socket, no signal. The garbage collector is off during a seeded run, because
+by a random source of trio's, in whose place a seeded one stands here. Time is a clock like
+trio's mock clock, which jumps to the next deadline when all tasks wait. Nothing else may wake a
+task: no thread, no socket, no signal. The garbage collector is off during a seeded run, because
 collecting wakes tasks too: the finalizers of asynchronous generators.
 
 trio has one source for all threads. A thread that runs trio for other purposes, as that of the
@@ -18,16 +18,18 @@ entered.
 """
 
 import gc
+import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, MutableSequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from random import Random
-from typing import ClassVar, TypeVar, TypeVarTuple
+from typing import ClassVar, Protocol, TypeVar, TypeVarTuple
 
 import trio
 from trio._core import _run
+from trio.abc import Clock
 from trio.lowlevel import Task
 from trio.testing import MockClock
 
@@ -38,6 +40,11 @@ Arguments = TypeVarTuple("Arguments")
 
 _STEPS_IN_A_MOMENT_MAX = 500_000
 """This many task steps without time passing are an endless loop."""
+
+_TURNS_BETWEEN_EVENTS = 100
+"""Asking for events is a system call."""
+
+_LONG_S = 999_999_999.0
 
 _NO_PROCESS = ""
 
@@ -58,8 +65,13 @@ def run_seeded(
     async_function: Callable[[*Arguments], Awaitable[T]], *arguments: *Arguments, seed: int
 ) -> T:
     """`trio.run` with time that jumps, and with task order drawn from the seed."""
+
+    async def run() -> T:
+        _lighten()
+        return await async_function(*arguments)
+
     with _seeded_order(seed), _collector_off():
-        return trio.run(async_function, *arguments, clock=MockClock(autojump_threshold=0))
+        return trio.run(run, clock=_JumpingClock())
 
 
 def enter_process(process: str) -> None:
@@ -70,6 +82,76 @@ def enter_process(process: str) -> None:
 def current_process() -> str:
     """The process that this code runs in; empty outside of all processes."""
     return _process_of_task.get()
+
+
+@MockClock.register
+class _JumpingClock(Clock):
+    """trio's mock clock where time only jumps, so it never looks at the real clock.
+
+    trio knows it by its registration: its own class is final.
+    """
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def start_clock(self) -> None:
+        _run.GLOBAL_RUN_CONTEXT.runner.clock_autojump_threshold = 0.0
+
+    def current_time(self) -> float:
+        return self._now_s
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        return 0 if deadline <= self._now_s else _LONG_S
+
+    def _autojump(self) -> None:
+        """Jump to the next deadline; trio calls this when all tasks wait."""
+        jump_s = _run.GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline() - self._now_s
+        if 0 < jump_s < math.inf:
+            self._now_s += jump_s
+
+
+class _Events(Protocol):
+    """What asks the system for events, by a way of its own on each."""
+
+    def get_events(self, timeout: float) -> list[tuple[int, int]]: ...
+
+    def process_events(self, events: list[tuple[int, int]]) -> None: ...
+
+
+class _RareEvents:
+    """trio's input and output, asked once in many turns: a seeded run waits for none."""
+
+    def __init__(self, behind: "_Events") -> None:
+        self._behind = behind
+        self._turns_count = 0
+
+    def get_events(self, timeout: float) -> list[tuple[int, int]]:
+        """Events from outside, such as Ctrl-C."""
+        self._turns_count += 1
+        if self._turns_count % _TURNS_BETWEEN_EVENTS:
+            return []
+        return self._behind.get_events(timeout)
+
+    def process_events(self, events: list[tuple[int, int]]) -> None:
+        """Act on them."""
+        if events:
+            self._behind.process_events(events)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._behind, name)
+
+
+class _NoInstruments(dict[str, object]):
+    """A plain dict in place of trio's, which it asks several times in each step."""
+
+
+def _lighten() -> None:
+    """Take from the current trio run what no seeded run needs; no order changes."""
+    runner = _run.GLOBAL_RUN_CONTEXT.runner
+    if any(runner.instruments.values()):
+        raise SchedulerSeamError("instruments do not go with a seeded run")
+    runner.instruments = _NoInstruments()  # type: ignore[assignment]
+    runner.io_manager = _RareEvents(runner.io_manager)  # type: ignore[assignment]
 
 
 class RunQueue(deque[Task]):
@@ -159,7 +241,8 @@ class _SeededHere(Random):
 
     def shuffle(self, x: MutableSequence[object]) -> None:
         """Shuffle a batch of tasks."""
-        self._source().shuffle(x)
+        if len(x) > 1:  # For one task nothing is drawn.
+            self._source().shuffle(x)
 
     def _source(self) -> Random:
         return self._here if threading.get_ident() == self._thread else self._elsewhere

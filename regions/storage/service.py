@@ -145,6 +145,11 @@ class StorageService:
         """Whether some ledgers take nothing new at present: those of a full directory."""
         return any(store.is_read_only for store in self.stores)
 
+    @property
+    def followers_count(self) -> int:
+        """Follows that wait for entries."""
+        return len(self._followers)
+
     def store_of(self, ledger: LedgerId) -> Store:
         """The store where the ledger lives, or would live."""
         return self.stores[directory_of(ledger, len(self.stores))]
@@ -154,7 +159,7 @@ class StorageService:
         directories = tuple(store.statistics() for store in self.stores)
         return ServiceStatistics(
             requests=attrs.evolve(self.counts),
-            follows_waiting=len(self._followers),
+            follows_waiting=self.followers_count,
             ledgers_count=sum(each.ledgers_count for each in directories),
             is_any_in_doubt=any(each.is_any_in_doubt for each in directories),
             doubt_below=doubt_below(self.stores),

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from random import Random
 
 import attrs
-import trio
 
 from regions.storage.disk import (
     DiskFailedError,
@@ -24,6 +23,7 @@ from regions.storage.disk import (
 from sim.fakes.begun_writes import BegunWrites
 from sim.fakes.directory_names import DirectoryNames
 from sim.fakes.memory_inode import Inode
+from sim.waits import sleep
 from topology.errors import NotFoundError
 
 Buffers = Sequence[bytes | bytearray | memoryview]
@@ -170,7 +170,7 @@ class MemoryDisk:
     async def take_turn(self, duration_s: float = 0.0) -> None:
         """Let other tasks run while a call lasts."""
         if not self.is_instant:
-            await trio.sleep(duration_s)
+            await sleep(duration_s)
 
     async def list(self) -> list[str]:
         """Names of all files, sorted."""
@@ -256,6 +256,10 @@ class MemoryDisk:
         """A file's bytes as a process would read them."""
         inode = self._inode(name)
         return inode.read(0, inode.seen_bytes)
+
+    def piece(self, name: str, offset: int, length: int) -> bytes:
+        """Bytes of a file as a process would read them."""
+        return self._inode(name).read(offset, length)
 
     @property
     def names(self) -> tuple[str, ...]:

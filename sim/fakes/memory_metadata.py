@@ -32,6 +32,7 @@ from geolog.metadata.seam import (
 )
 from sim.fakes.metadata_tree import MetadataTree, NodeChange, SessionId, WriteAnswer
 from sim.fakes.metadata_view import View
+from sim.waits import sleep_until, wait_until
 from topology.errors import GeologError, OutcomeUnknownError, UnavailableError
 
 T = TypeVar("T")
@@ -52,6 +53,10 @@ class MetadataStatistics:
 
 class _NoAnswerError(GeologError):
     """A request was sent but got no answer. Never leaves this file."""
+
+
+def _late() -> _NoAnswerError:
+    return _NoAnswerError(f"the metadata store did not answer in {REQUEST_TIMEOUT_S:g} s")
 
 
 def _no_time() -> float:
@@ -131,8 +136,8 @@ class MemoryStore:
         """Act on due deadlines, forever."""
         while True:
             self._deadlines_moved = trio.Event()
-            with trio.move_on_at(min((each.due_s for each in self._holders), default=math.inf)):
-                await self._deadlines_moved.wait()
+            due_s = min((each.due_s for each in self._holders), default=math.inf)
+            await wait_until(self._deadlines_moved, due_s)
             for metadata in list(self._holders):
                 metadata.pass_time(trio.current_time())
 
@@ -449,39 +454,40 @@ class MemoryMetadata:
         return answers
 
     async def _ask(self, act: Callable[[], T]) -> T:
-        is_sent = False
-        with trio.move_on_after(REQUEST_TIMEOUT_S):
-            await self._wait_connected()
-            is_sent = True
-            connection = self._connection
-            await self._travel(connection)
-            try:
-                return act()
-            finally:  # A refusal travels like any answer.
-                await self._travel(connection)
-                if self._heard is not None:
-                    await self._heard.wait()
-        if is_sent:
-            raise _NoAnswerError(
-                f"the metadata store did not answer in {REQUEST_TIMEOUT_S:g} s"
-            )
-        raise UnavailableError(f"no metadata server was reached in {REQUEST_TIMEOUT_S:g} s")
+        until_s = trio.current_time() + REQUEST_TIMEOUT_S
+        await self._wait_connected(until_s)
+        connection = self._connection
+        await self._travel(connection, until_s)
+        try:
+            return act()
+        finally:  # A refusal travels like any answer.
+            await self._travel(connection, until_s)
+            if self._heard is not None and not await wait_until(self._heard, until_s):
+                raise _late()
 
-    async def _wait_connected(self) -> None:
+    async def _wait_connected(self, until_s: float) -> None:
         issued_in = None if self.session_state is SessionState.LOST else self.session_id
         while self.session_state is not SessionState.CONNECTED and not self._is_left:
-            await self._moved.wait()
+            if not await wait_until(self._moved, until_s):
+                raise UnavailableError(
+                    f"no metadata server was reached in {REQUEST_TIMEOUT_S:g} s"
+                )
         if self._is_left or issued_in not in (None, self.session_id):
             raise SessionLostError(f"metadata session {issued_in} is over; nothing was asked")
 
-    async def _travel(self, connection: int) -> None:
+    async def _travel(self, connection: int, until_s: float) -> None:
         trip_s = (self._round_trip_s or self._store.round_trip_s)() / 2
+        arrives_s = trio.current_time() + trip_s
+        if arrives_s >= until_s:
+            await sleep_until(until_s)
+            raise _late()
         if trip_s:
-            await trio.sleep(trip_s)
+            await sleep_until(arrives_s)
         else:
             await trio.lowlevel.checkpoint()
         while self._is_cut and self._connection == connection:
-            await self._moved.wait()
+            if not await wait_until(self._moved, until_s):
+                raise _late()
         if self._connection != connection:
             raise _NoAnswerError("the connection to the metadata store broke")
 

@@ -6,6 +6,8 @@ from collections import deque
 import attrs
 import trio
 
+from sim.waits import wait_until
+
 
 @attrs.define(eq=False)
 class MemoryPipe:
@@ -94,6 +96,6 @@ class MemoryPipe:
         self._moved.set()
         self._moved = trio.Event()
 
-    async def wait_moved(self) -> None:
-        """Wait for a change by the other side or the network."""
-        await self._moved.wait()
+    async def wait_moved(self, *, until_s: float = math.inf) -> None:
+        """Wait for a change by the other side or the network, but no longer than until then."""
+        await wait_until(self._moved, until_s)

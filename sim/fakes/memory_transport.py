@@ -27,6 +27,7 @@ from geolog.transport.seam import (
     Listener,
 )
 from sim.fakes.memory_pipe import MemoryPipe
+from sim.waits import sleep
 from topology.errors import InvalidArgumentError
 
 Buffer = bytes | bytearray | memoryview
@@ -241,7 +242,7 @@ class MemoryStream:
         await trio.lowlevel.checkpoint()
         delay_s = self._network.receive_delay_s(self.host)
         if delay_s:
-            await trio.sleep(delay_s)
+            await sleep(delay_s)
         while True:
             self._check_may_receive()
             next_s = math.inf
@@ -251,8 +252,7 @@ class MemoryStream:
                 if received_bytes or self._incoming.is_at_end(now_s):
                     return received_bytes
                 next_s = self._incoming.next_s(now_s)
-            with trio.move_on_at(next_s):
-                await self._incoming.wait_moved()
+            await self._incoming.wait_moved(until_s=next_s)
 
     def close(self) -> None:
         """Close at once; the other side reads the bytes already sent, then the end."""
@@ -388,7 +388,7 @@ class MemoryTransport:
             await self._network.wait_uncut(one, other)
             latency_s = self._network.latency_s(one, other)
             if latency_s:
-                await trio.sleep(latency_s)
+                await sleep(latency_s)
         return self._network.join(self.host, address)
 
     async def listen(self, address: Address) -> Listener:

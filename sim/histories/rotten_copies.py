@@ -46,6 +46,6 @@ def _is_rotten(now: Look, instance: InstanceId, ledger: LedgerId, entry: EntryId
     for source in reversed(stores[number].entries.files):
         place = source.table.find(ledger, entry)
         if place is not None:
-            content = disk.content(file_name(source.file_id))
-            return crc32c(content[place.offset : place.offset + place.length]) != place.crc
+            copy = disk.piece(file_name(source.file_id), place.offset, place.length)
+            return crc32c(copy) != place.crc
     return False

@@ -231,12 +231,11 @@ def _nodes(now: Look) -> Iterable[tuple[str, MetadataNode]]:
 
 
 def _of_store(store: Store) -> Iterator[str]:
-    statistics = store.statistics()
-    if statistics.is_any_in_doubt:
+    if store.ledgers.is_any_in_doubt:
         yield "node-in-doubt"
-    if statistics.is_read_only:
+    if store.is_read_only:
         yield "node-read-only"
-    if statistics.entries.corrupt_count:
+    if store.entries.statistics().corrupt_count:
         yield "entry-corrupt"
-    if statistics.compaction.files_retired:
+    if store.compaction.counts.files_retired:
         yield "file-retired"

@@ -84,8 +84,7 @@ class Trace:
         self.events_count += 1
         self.counts[event] += 1
         line = f"{trio.current_time():.6f} {process} {event} {details}"
-        self._hash.update(line.encode())
-        self._hash.update(b"\n")
+        self._hash.update(f"{line}\n".encode())
         if self.write_line is not None:
             self.write_line(line)
         awaited = self._awaited.pop(event, None)
