@@ -174,14 +174,20 @@ class InProcessCluster:
         via: Via | None = "direct",
         placement: Sequence[OwnPlacement] = (),
         find_relays: FindRelays | None = None,
+        tick_s: float | None = None,
     ) -> AsyncIterator[Log]:
         """Open a client on its own host in a region.
 
         `off_us`: how far that host's wall clock is ahead. `via`, `placement`: as of
-        `geolog.connect`. `find_relays`: as of `open_log`.
+        `geolog.connect`. `find_relays`: as of `open_log`. `tick_s`: as the metadata
+        store tells it.
         """
         host = host or f"client-in-{region}"
         true_us = self.now_us
+
+        async def ask_tick() -> float | None:
+            return tick_s
+
         async with (
             self.store.open_session(self._session_timeout_s) as metadata,
             open_log(
@@ -196,6 +202,7 @@ class InProcessCluster:
                 via=via,
                 placement=placement,
                 find_relays=find_relays,
+                ask_tick=ask_tick,
             ) as log,
         ):
             if on_session is not None:

@@ -39,6 +39,7 @@ from geolog.metadata.reachability import AskReach, reach_of, whereabouts_of
 from geolog.metadata.relays import RelayGroups
 from geolog.metadata.repair_queue import RepairQueue
 from geolog.metadata.seam import Metadata
+from geolog.metadata.server_ticks import AskTick, tick_of
 from geolog.metadata.zookeeper import open_zookeeper, parse_servers
 from geolog.partition.home_lease import sleepless_clocks
 from geolog.partition.relay_multicast import FindRelays, RelayMulticast
@@ -65,6 +66,7 @@ async def open_log(
     now_us: Callable[[], int],
     config: LogConfig | None = None,
     ask_reach: AskReach | None = None,
+    ask_tick: AskTick | None = None,
     metadata_regions: tuple[str, ...] | None = None,
     lease_clocks: Callable[[], LeaseClocks] = sleepless_clocks,
     via: Via | None = "direct",
@@ -76,10 +78,10 @@ async def open_log(
 ) -> AsyncIterator[Log]:
     """Open a log over given seams, for the length of the block.
 
-    ask_reach: asks the servers of the metadata store how they are. metadata_regions: the region
-    of each of them. None: not known. proxies: write proxies to ask before others. messages:
-    carries sessions with them; WebSockets over the transport if None. find_relays: tells the
-    relays of a region; metadata does if None.
+    ask_reach, ask_tick: ask the servers of the metadata store how they are, and for their tick.
+    metadata_regions: the region of each of them. None: not known. proxies: write proxies to ask
+    before others. messages: carries sessions with them; WebSockets over the transport if None.
+    find_relays: tells the relays of a region; metadata does if None.
     """
     config = config or LogConfig()
     paths = ClusterPaths(cluster)
@@ -125,6 +127,7 @@ async def open_log(
             now_us=now_us,
             config=config,
             ask_reach=ask_reach,
+            ask_tick=ask_tick,
             metadata_regions=metadata_regions,
             lease_clocks=lease_clocks,
             proxies=Proxies(
@@ -337,6 +340,7 @@ async def _opened(terms: _Terms) -> AsyncIterator[Log]:
             now_us=_now_us,
             config=terms.config,
             ask_reach=partial(reach_of, terms.servers, transport),
+            ask_tick=partial(tick_of, terms.servers, transport),
             metadata_regions=_checked_regions(terms.zookeeper_regions, len(terms.servers)),
             lease_clocks=machine_clocks,
             via=terms.via,

@@ -97,6 +97,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, Freshness, Metadata
+from geolog.metadata.server_ticks import AskTick, noted_tick
 from geolog.partition.home_failover import FailoverConfig, FailoverReport
 from geolog.partition.home_lease import LeaseTerms
 from geolog.partition.home_switch import HomeSwitch, SwitchConfig, SwitchOverReport
@@ -211,6 +212,7 @@ class Log:
         now_us: Callable[[], int],
         config: LogConfig,
         ask_reach: AskReach | None,
+        ask_tick: AskTick | None = None,
         metadata_regions: tuple[str, ...] | None = None,
         lease_clocks: Callable[[], LeaseClocks],
         proxies: Proxies,
@@ -228,6 +230,7 @@ class Log:
         self._now_us = now_us
         self._config = config
         self._ask_reach = ask_reach
+        self._ask_tick = ask_tick
         self._ledgers = LedgerMetadata(metadata, ClusterPaths(cluster), repairs)
         self._catalog = StreamCatalog(metadata, ClusterPaths(cluster))
         self._namespaces = NamespaceCatalog(metadata, ClusterPaths(cluster))
@@ -401,7 +404,8 @@ class Log:
         rpo_targets: the mirrors that count: "all", "any" one of them, or names of regions.
         on_isolation: whether the home of a regional stream goes on answering appends while it
         is cut off from metadata. With "stop" it answers only inside a lease of two thirds of
-        this client's session time-out, and a failover waits until that is over.
+        this client's session time-out, or less where ZooKeeper's tick is long, and a failover
+        waits until that is over.
         partitions: number of partitions, each a log with its own order.
         segment_bytes, segment_age_s: roll to a new segment at this size or age.
         retention_s, retention_bytes: each partition keeps at least this much; None keeps all.
@@ -431,7 +435,7 @@ class Log:
             rpo_max_s=rpo_max_s,
             rpo_max_bytes=rpo_max_bytes,
             rpo_targets=rpo_targets,
-            isolation_lease_s=self._lease_length_s(on_isolation),
+            isolation_lease_s=await self._lease_length_s(on_isolation),
         )
         freshness = Freshness.NEARBY
         while True:
@@ -533,7 +537,7 @@ class Log:
             rpo_max_bytes=rpo_max_bytes,
             rpo_targets=rpo_targets,
             isolation_lease_s=(
-                "same" if on_isolation is None else self._lease_length_s(on_isolation)
+                "same" if on_isolation is None else await self._lease_length_s(on_isolation)
             ),
         )
         stream = StreamName.parse(name)
@@ -548,14 +552,26 @@ class Log:
         await self._upkeep.change(stream, changes, firsts=firsts)
         return await self.describe_stream(name)
 
-    def _lease_length_s(self, on_isolation: str) -> float | None:
+    async def _lease_length_s(self, on_isolation: str) -> float | None:
         if on_isolation not in ("continue", "stop"):
             raise InvalidArgumentError(
                 f"on_isolation is {on_isolation!r}; it can be 'continue' or 'stop'"
             )
         if on_isolation == "continue":
             return None
-        return lease_length_s(self._metadata.session_timeout_s)
+        tick_s = None
+        if self._ask_tick is not None:
+            told_s = await self._ask_tick()
+            tick_s = await noted_tick(self._metadata, self.cluster, told_s)
+        timeout_s = self._metadata.session_timeout_s
+        length_s = lease_length_s(timeout_s, tick_s)
+        if tick_s is not None and length_s < tick_s:
+            raise InvalidArgumentError(
+                f"on_isolation='stop' leaves no time for a lease: the session time-out is"
+                f" {timeout_s:g} s, and ZooKeeper's tick {tick_s:g} s. Connect with a session"
+                f" time-out of at least {3 * tick_s:g} s"
+            )
+        return length_s
 
     async def _mirror_begins(
         self, record: StreamRecord, relay_to: Sequence[str], relay_from: Bound

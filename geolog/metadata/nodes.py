@@ -33,6 +33,8 @@ class ClusterRecord:
     cluster_id: str
     """32 hex digits."""
     format: int = 1
+    metadata_tick_s: float | None = None
+    """ZooKeeper's tick, as its servers told it last; None if they have not."""
 
 
 @attrs.frozen

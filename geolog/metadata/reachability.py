@@ -112,7 +112,7 @@ async def reach_of(servers: Sequence[Address], transport: Transport) -> Reach:
         answers[server] = f"{server} does not answer"
         with trio.move_on_after(PATIENCE_S):
             try:
-                answers[server] = await _answer_of(server, transport)
+                answers[server] = await answer_of(server, transport, _QUESTION)
             except ConnectionFailedError as error:
                 answers[server] = str(error)
 
@@ -134,10 +134,11 @@ async def reach_of(servers: Sequence[Address], transport: Transport) -> Reach:
     )
 
 
-async def _answer_of(server: Address, transport: Transport) -> bytes:
+async def answer_of(server: Address, transport: Transport, question: bytes) -> bytes:
+    """The answer of a server to a command of four letters. ConnectionFailedError."""
     stream = await transport.connect(server)
     try:
-        await stream.send([_QUESTION])
+        await stream.send([question])
         answer = await _received(stream)
     finally:
         stream.close()

@@ -99,9 +99,12 @@ def wait_of_failover_s(length_s: float) -> float:
     return length_s * (1 + DRIFT)
 
 
-def lease_length_s(session_timeout_s: float) -> float:
-    """The length of leases: two thirds of the session time-out of the process that asks.
+def lease_length_s(session_timeout_s: float, tick_s: float | None = None) -> float:
+    """The length of leases, for the session time-out of the process that asks.
 
-    That leaves two ticks of a metadata store whose tick is a sixth of the time-out, or less.
+    Two thirds of it; less where that does not leave two ticks of the metadata store.
+    tick_s: None if it is not known; then it is taken for a sixth of the time-out, or less.
+    0 or less if the time-out is too short for any lease.
     """
-    return session_timeout_s * 2 / 3
+    length_s = session_timeout_s * 2 / 3
+    return length_s if tick_s is None else min(length_s, session_timeout_s - 2 * tick_s)

@@ -227,7 +227,7 @@ def write_settings(config: ZooKeeperConfig) -> None:
         "maxClientCnxns": config.connections_max,
         "maxSessionTimeout": round(config.session_timeout_s_max * 1000),
         "admin.enableServer": "false",
-        "4lw.commands.whitelist": "ruok,srvr,mntr",
+        "4lw.commands.whitelist": "ruok,srvr,mntr,conf",
         "autopurge.snapRetainCount": 3,
         "autopurge.purgeInterval": 1,
     }

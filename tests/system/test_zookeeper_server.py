@@ -12,8 +12,10 @@ import trio
 
 from geolog.background import open_background
 from geolog.metadata.seam import BadVersionError, Metadata, SessionState, Stored
+from geolog.metadata.server_ticks import tick_of
 from geolog.metadata.zookeeper import open_zookeeper
 from geolog.transport.seam import Address, AddressInUseError
+from geolog.transport.tcp import TcpTransport
 from regions.zookeeper.java import (
     JavaNotFoundError,
     find_jars,
@@ -74,6 +76,11 @@ async def test_data_outlives_the_server(tmp_path: Path) -> None:
         await metadata.create("/a", b"x")
     async with open_server(data_dir) as address, open_zookeeper(f"{address}") as metadata:
         assert await metadata.get("/a") == Stored(b"x", 0)
+
+
+async def test_it_tells_its_tick(tmp_path: Path) -> None:
+    async with open_server(tmp_path / "data") as address:
+        assert await tick_of([address], TcpTransport()) == 0.5
 
 
 async def test_java_dies_with_a_parent_that_is_killed(tmp_path: Path) -> None:

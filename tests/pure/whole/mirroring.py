@@ -62,9 +62,9 @@ async def create(
     )
 
 
-async def record_of(log: geolog.Log) -> StreamRecord:
+async def record_of(log: geolog.Log, name: str = STREAM) -> StreamRecord:
     catalog = StreamCatalog(log.access.metadata, log.access.paths)
-    return await catalog.read_latest(StreamName.parse(STREAM))
+    return await catalog.read_latest(StreamName.parse(name))
 
 
 async def home_of(log: geolog.Log, number: int = 0) -> PartitionName:

@@ -180,6 +180,39 @@ async def test_a_global_stream_cannot_be_told_to_stop(autojump_clock: MockClock)
             await log.create_stream("shop/global", min_regions=1, on_isolation="stop")
 
 
+async def test_a_lease_leaves_two_ticks_of_the_session_time_out(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS, session_timeout_s=SESSION_S) as cluster,
+        cluster.open_client(HOME, host="fine", tick_s=0.5) as fine,
+        cluster.open_client(HOME, host="coarse", tick_s=2.0) as coarse,
+        cluster.open_client(HOME, host="silent") as silent,
+    ):
+
+        async def lease_of(log: geolog.Log, name: str) -> float | None:
+            await log.create_stream(
+                name, mode="regional", home=HOME, relay_to=[TARGET], on_isolation="stop"
+            )
+            return (await record_of(log, name)).isolation_lease_s
+
+        assert await lease_of(silent, "shop/unknown") == LEASE_S
+        assert await lease_of(fine, "shop/fine") == LEASE_S
+        assert await lease_of(coarse, "shop/coarse") == SESSION_S - 2 * 2.0
+        assert await lease_of(silent, "shop/noted") == SESSION_S - 2 * 2.0
+
+
+async def test_a_session_too_short_for_a_lease_is_refused(autojump_clock: MockClock) -> None:
+    async with (
+        open_in_process_cluster(REGIONS, session_timeout_s=SESSION_S) as cluster,
+        cluster.open_client(HOME, tick_s=2.5) as log,
+    ):
+        with pytest.raises(geolog.InvalidArgumentError, match=r"tick 2\.5 s.* least 7\.5 s"):
+            await log.create_stream(
+                STREAM, mode="regional", home=HOME, relay_to=[TARGET], on_isolation="stop"
+            )
+
+
 async def test_a_repeat_is_not_answered_outside_of_the_lease_either(
     autojump_clock: MockClock,
 ) -> None:
