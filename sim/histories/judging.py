@@ -25,7 +25,7 @@ from sim.world.apps.short_lived import BRIEF, ShortLived
 from sim.world.calls import STREAM
 from sim.world.damage_reports import not_reported
 from sim.world.endings import words_of_crash
-from sim.world.history import Ending, Found, History, Item, ReaderWalk
+from sim.world.history import Ending, Found, History, Item, Missing, ReaderWalk
 from sim.world.process import Process
 from sim.world.trace import Trace
 from sim.world.waiting import operators, run_client, wait_end
@@ -85,9 +85,11 @@ class Judging:
         reads: list[ReaderWalk] = []
         reports: list[VerifyReport] = []
 
-        async def read_last(_process: Process, log: geolog.Log) -> None:
-            last = self.reading.begin_last()
+        async def read_last(process: Process, log: geolog.Log) -> None:
+            last = self.reading.begin_last(process.region)
             await self.reading.read_to_end(log, last, follow=self.history.is_seal_asked)
+            if any(isinstance(one, Missing) and one.is_local_only for one in last.items):
+                self.history.happened.add("left-local-only")
             if self.history.lives.is_made:
                 await self.short_lived.read_to_end(log, self.short_lived.begin_last())
             if self.reading.calls.knobs.failovers_rest_s_max is not None:
@@ -97,7 +99,7 @@ class Judging:
         abroad: dict[str, list[Item]] = {}
 
         async def read_abroad(process: Process, log: geolog.Log) -> None:
-            there = self.reading.begin_last()
+            there = self.reading.begin_last(process.region)
             await self.reading.read_to_end(log, there)
             abroad[process.region] = there.items
 
@@ -118,9 +120,10 @@ class Judging:
                 first = world.options.shape.regions[0]
                 await run_client(world, "brief-closer", self._close_brief, region=first)
             await self._run(world, "the last read", read_last)
-            if self.reading.calls.knobs.failovers_rest_s_max is not None:
-                # Where homes are lost, the others must have been cut right.
-                calls = self.reading.calls
+            calls = self.reading.calls
+            if calls.knobs.failovers_rest_s_max is not None or calls.knobs.leaves_local_only:
+                # Where homes are lost, the others must have been cut right. Records that stayed
+                # in a region are still there.
                 home, _ = calls.home_of()
                 for region in (one for one in calls.relay_regions if one != home):
                     await self._run(world, "the last read", read_abroad, region=region)
@@ -145,13 +148,19 @@ class Judging:
         history.failovers = await log.list_failovers(STREAM)
         for one in await log.list_divergences(STREAM):
             async with log.open_divergence(STREAM, one.name) as reader:
-                history.rests[one.name] = [found(record) async for record in reader]
+                kept = history.rests[one.name] = []
+                gone = history.rests_elsewhere[one.name] = set()
+                async for item in reader.items():
+                    if isinstance(item, geolog.Record):
+                        kept.append(found(item))
+                    elif item.reason is geolog.GapReason.LOCAL_ONLY:
+                        gone |= set(range(item.from_sequence or 0, item.to_sequence))
         upkeep = log.partition_opener.upkeep
         stream = await upkeep.catalog.read_latest(StreamName.parse(STREAM))
-        kept: set[LedgerId] = set()
+        ledgers: set[LedgerId] = set()
         for rest in await upkeep.catalog.kept_rests(stream):
-            kept |= {one.record.ledger for one in await upkeep.partitions.segments.all(rest)}
-        for words in misnamed(Looking(world, history).look(), kept):
+            ledgers |= {one.record.ledger for one in await upkeep.partitions.segments.all(rest)}
+        for words in misnamed(Looking(world, history).look(), ledgers):
             self.breaches.add("9", words)
         if history.left_behind():
             history.happened.add("left-behind")
@@ -203,7 +212,14 @@ class Judging:
         self.history.put_aside()
         records = [item for item in last.items if isinstance(item, Found)]
         # Proxies live on, so their retention may trim while the last read is under way.
-        ending = Ending(records, last.trims_ended, last.trims, abroad)
+        ending = Ending(
+            records,
+            last.trims_ended,
+            last.trims,
+            abroad,
+            [one for one in last.items if isinstance(one, Missing) and one.is_local_only],
+            last.region,
+        )
         for law, message in breaches(self.history, ending):
             self.breaches.add(law, message)
 

@@ -122,6 +122,7 @@ class _Run:
         self._ends_at_breach = ends_at_breach
         self.history = History()
         self.history.may_forget_writers = options.stream.may_forget_writers
+        self.history.may_evict = options.knobs.relay_evict_bytes is not None
         self.history.stops_when_isolated = options.knobs.stops_when_isolated
         self.faults: dict[str, int] = {}
         self.sometimes: set[str] = set()
@@ -166,6 +167,7 @@ class _Run:
         truth = Truth(world.store)
         self.history.is_left_behind = truth.is_left_behind
         self.history.forks_of = truth.forks_of
+        self.history.home_regions = truth.home_regions
         workload = Workload(
             Calls(
                 self.options.knobs,

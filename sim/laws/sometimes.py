@@ -97,6 +97,7 @@ SOMETIMES = {
     "cursor-lost": "a reader loses its cursor, or a partition of it, to another",
     "cursor-moved": "a partition of a cursor goes from one reader to another",
     "cursor-sought": "the position of a cursor is set back while it is read",
+    "left-local-only": "the last read lacks local-only records of an earlier home",
     "deleted": "a stream is deleted",
     "deleted-refused": "a writer learns that its stream is deleted",
     "deleted-while-read": "a reader learns so in the middle of a walk",

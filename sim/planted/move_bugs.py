@@ -17,10 +17,12 @@ from geolog.partition import home_switch, state_recovery, takeover
 from geolog.partition.home_move import HomeMove
 from geolog.partition.home_switch import HomeSwitch
 from geolog.partition.owner import OwnedPartitions
+from geolog.partition.read_back import LocalOnlyElsewhereError
+from geolog.partition.repeated_batch import RepeatedBatch
 from geolog.protocol import switch_over
 from geolog.protocol.home_record import Fork, HomeRecord
 from geolog.protocol.ids import Position
-from geolog.protocol.partition_state import PartitionState
+from geolog.protocol.partition_state import PartitionState, WrittenBatch
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
 from geolog.protocol.switch_over import Effect, Flip, SwitchOver
 from geolog.protocol.watermark import Watermark
@@ -29,7 +31,7 @@ from sim.world.chance import Draws
 from sim.world.draws.move_draws import AMBUSH_MOVE, with_moves
 from sim.world.draws.relay_draws import COORDINATORS_GONE
 from sim.world.options import Options
-from topology.errors import GeologError
+from topology.errors import ConflictError, GeologError
 
 # A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
@@ -54,6 +56,19 @@ def with_many_moves(options: Options, draws: Draws) -> Options:
         ),
         stream=attrs.evolve(drawn.stream, seal_after_s_max=None),
     )
+
+
+def with_much_left_behind(options: Options, draws: Draws) -> Options:
+    """The same, and most records stay in the region in which they were appended."""
+    drawn = with_many_moves(options, draws)
+    return attrs.evolve(drawn, knobs=attrs.evolve(drawn.knobs, local_only_share=0.7))
+
+
+def with_repeats_of_what_is_left(options: Options, draws: Draws) -> Options:
+    """The same, and writers often repeat what was acknowledged."""
+    drawn = with_much_left_behind(options, draws)
+    knobs = attrs.evolve(drawn.knobs, are_writers_named=True, repeats_share=0.7)
+    return attrs.evolve(drawn, knobs=knobs)
 
 
 def with_movers_struck(options: Options, draws: Draws) -> Options:
@@ -221,6 +236,22 @@ def scan_as_if_never_moved(
     return scan
 
 
+def scan_by_the_home_of_now(
+    log: Log, record: StreamRecord, name: PartitionName, reader: LedgerReader | None = None
+) -> PartitionScan:
+    """Take a reader for abroad unless the home is in its region, whichever log it reads."""
+    scan = _scan(log, record, name, reader)
+    scan.is_abroad = log.region not in (None, record.home)
+    return scan
+
+
+def refuse_what_is_elsewhere(
+    _batch: RepeatedBatch, _written: WrittenBatch, seq: int, error: LocalOnlyElsewhereError
+) -> None:
+    """Take a batch whose bytes are in another region for a different one."""
+    raise ConflictError(f"seq {seq} was appended before with different bytes: {error}")
+
+
 MOVE_BUGS: dict[str, PlantedBug] = {
     "gives-up-after-the-flip": PlantedBug(
         129,
@@ -304,6 +335,18 @@ MOVE_BUGS: dict[str, PlantedBug] = {
         "the log of the first home is read as if it had never been a mirror",
         [(Log, "_scan", scan_as_if_never_moved)],
         drawn_for=with_many_moves,
+    ),
+    "local-only-withheld": PlantedBug(
+        163,
+        "local-only records are withheld from readers in their region once the home has moved",
+        [(Log, "_scan", scan_by_the_home_of_now)],
+        drawn_for=with_much_left_behind,
+    ),
+    "local-only-repeat-refused": PlantedBug(
+        164,
+        "a new home refuses the repeat of a record that stayed in the region of the old one",
+        [(RepeatedBatch, "_compare_checksums", refuse_what_is_elsewhere)],
+        drawn_for=with_repeats_of_what_is_left,
     ),
 }
 """These bugs, by name."""

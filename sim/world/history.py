@@ -125,6 +125,14 @@ class Missing:
     """Whether a fork left them behind: the reader goes on at the first, in a later home."""
     is_local_only: bool = False
     """Whether they are in another region, which they must not leave."""
+    home_epoch: int = 0
+    """If they are: that in which they were appended."""
+
+    @property
+    def places(self) -> list[Place]:
+        """The places that it passes over."""
+        run = range(self.from_sequence or 0, self.to_sequence)
+        return [(self.partition, sequence) for sequence in run]
 
     @property
     def sequence_next(self) -> int:
@@ -150,6 +158,8 @@ class ReaderWalk:
     """Of the stream when it began."""
     is_of_mirror: bool = False
     """Whether it may have read a mirror, which may be behind the home and begin before it."""
+    region: str = ""
+    """Of the reader."""
     is_abroad: bool = False
     """Whether the reader is in another region than the stream's home."""
     partitions: tuple[int, ...] = (0,)
@@ -242,6 +252,8 @@ class History:
     """How many partitions there certainly are, and how many there may be."""
     stops_when_isolated: bool = attrs.field(default=False, init=False)
     """Whether the stream takes no appends while its home is cut off."""
+    may_evict: bool = attrs.field(default=False, init=False)
+    """Whether the stream may let mirrors go on without what they lack."""
     may_forget_writers: bool = attrs.field(default=False, init=False)
     """Whether idle named writers may be forgotten once their records are trimmed."""
     sessions: list[OpenedSession] = attrs.field(factory=list, init=False)
@@ -263,10 +275,14 @@ class History:
     """Whether a failover left the record at this place of a partition behind now."""
     forks_of: Callable[[int], tuple[Fork, ...]] = attrs.field(default=_no_forks, init=False)
     """The forks of a partition now."""
+    home_regions: dict[int, str] = attrs.field(factory=dict, init=False)
+    """The region of each home epoch that was seen."""
     shown_aside: list[Found] = attrs.field(factory=list, init=False)
     """Records that readers were given, and that failovers left behind."""
     rests: dict[str, list[Found]] = attrs.field(factory=dict, init=False)
     """By name of a divergence: the records that a region keeps aside in the end."""
+    rests_elsewhere: dict[str, set[int]] = attrs.field(factory=dict, init=False)
+    """Likewise: sequences of local-only records that are kept in another region."""
     failovers: list[FailoverRecord] = attrs.field(factory=list, init=False)
     """The failovers of the stream, as they are recorded in the end."""
     harsh_errors: list[str] = attrs.field(factory=list, init=False)
@@ -340,6 +356,11 @@ class History:
     def _all_acknowledged(self) -> list[Append]:
         return [each for each in self.appends.values() if each.outcome == "acknowledged"]
 
+    def is_local_only(self, value: bytes) -> bool:
+        """Whether the record with this value must not leave its region."""
+        append = self.appends.get(value)
+        return append is not None and append.is_local_only
+
     def _is_aside(self, append: Append) -> bool:
         return append.dlsn is not None and self.is_left_behind(append.partition, append.dlsn)
 
@@ -354,7 +375,13 @@ class Ending:
     trims_first: dict[int, int] = attrs.field(factory=dict)
     """Where they began when it began, if retention may have moved them since."""
     abroad: dict[str, list[Item]] = attrs.field(factory=dict)
-    """What everything was in other regions than the home, by region, where homes are lost."""
+    """What everything was in other regions than the home, by region, where homes are lost, or
+    move and leave local-only records behind."""
+    elsewhere: list[Missing] = attrs.field(factory=list)
+    """The runs of local-only records that the last read could not have: they are in the region
+    of an earlier home."""
+    region: str = ""
+    """Where the last read was."""
 
     def trim(self, partition: int) -> int:
         """Where a partition begins."""
@@ -366,12 +393,17 @@ class Ending:
 
     def end(self, partition: int) -> int:
         """The position after its last record, which may be trimmed."""
-        sequences = [one.sequence for one in self.found if one.partition == partition]
-        return max(sequences, default=self.trim(partition) - 1) + 1
+        ends = [one.sequence + 1 for one in self.found if one.partition == partition]
+        ends += [one.to_sequence for one in self.elsewhere if one.partition == partition]
+        return max(ends, default=self.trim(partition))
 
     def is_trimmed(self, place: Place) -> bool:
         """Whether a record may be gone because it is trimmed."""
         return place[1] < self.trim(place[0])
+
+    def places_elsewhere(self) -> set[Place]:
+        """The places of local-only records that the last read could not have."""
+        return {place for one in self.elsewhere for place in one.places}
 
     def by_place(self) -> dict[Place, Found]:
         """The records in the log, by position."""
@@ -383,3 +415,15 @@ class Ending:
         for record in self.found:
             lists.setdefault(record.partition, []).append(record)
         return lists
+
+    def items_by_partition(self) -> dict[int, list[Item]]:
+        """The same, with the runs of records that are elsewhere."""
+        lists: dict[int, list[Item]] = {}
+        items: list[Item] = [*self.found, *self.elsewhere]
+        for one in sorted(items, key=_first_of):
+            lists.setdefault(one.partition, []).append(one)
+        return lists
+
+
+def _first_of(item: Item) -> int:
+    return item.sequence if isinstance(item, Found) else item.from_sequence or 0

@@ -129,6 +129,11 @@ class Knobs:
         """Whether a stream that has a home keeps it."""
         return self.moves_rest_s_max is None and self.failovers_rest_s_max is None
 
+    @property
+    def leaves_local_only(self) -> bool:
+        """Whether records may stay in a region that is the home no more."""
+        return self.local_only_share > 0 and not self.has_one_home
+
 
 @attrs.frozen(kw_only=True)
 class Links:

@@ -29,12 +29,18 @@ class Truth:
 
     _home: tuple[bytes, HomeRecord] | None = attrs.field(default=None, init=False)
     """The document of its home, likewise."""
+    home_regions: dict[int, str] = attrs.field(factory=dict, init=False)
+    """The region of each home epoch that was looked at."""
 
     @property
     def home(self) -> tuple[str | None, int]:
         """The region where the stream is at home, if it has one by now, and the home epoch."""
         stream = self._stream_now()
-        return (None, 0) if stream is None else (stream.home, stream.home_epoch)
+        if stream is None:
+            return None, 0
+        if stream.home is not None:
+            self.home_regions[stream.home_epoch] = stream.home
+        return stream.home, stream.home_epoch
 
     def trim_of(self, partition: int) -> int:
         """Where a partition begins; 0 if there is none yet."""

@@ -8,7 +8,11 @@ from sim.laws.history.forks import regions_read_the_same
 from sim.world.chance import Draws
 from sim.world.draws.base_options import BASE
 from sim.world.draws.drawing import options_of_seed
-from sim.world.draws.failover_draws import with_homes_cut_off, with_homes_that_stop
+from sim.world.draws.failover_draws import (
+    with_homes_cut_off,
+    with_homes_that_stop,
+    with_local_only_failovers,
+)
 from sim.world.faults.all_faults import FAULTS
 from sim.world.history import Ending, Found, History, Item, Missing
 from sim.world.options import Options
@@ -64,3 +68,12 @@ def test_some_seeds_draw_failovers() -> None:
     lost = [one for one in relayed if one.knobs.failovers_rest_s_max is not None]
 
     assert 1 < len(lost) < len(relayed)
+
+
+def test_local_only_records_stay_in_the_region_of_a_home_that_is_lost() -> None:
+    drawn = with_local_only_failovers(BASE, Draws(4))
+    hazards = attrs.evolve(drawn.hazards, chaos_s=12.0)
+    report = run_seed(4, options=attrs.evolve(drawn, hazards=hazards))
+
+    assert report.violations == []
+    assert {"failed-over", "home-moved", "left-local-only"} <= set(report.sometimes)

@@ -29,11 +29,19 @@ class Story:
     found: list[Found] = attrs.field(factory=list)
     trims: dict[int, int] = attrs.field(factory=dict)
     trims_first: dict[int, int] = attrs.field(factory=dict)
+    elsewhere: list[Missing] = attrs.field(factory=list)
+    region: str = ""
 
     @property
     def broken(self) -> set[str]:
         """The laws that are broken."""
-        ending = Ending(self.found, self.trims, self.trims_first)
+        ending = Ending(
+            self.found,
+            self.trims,
+            self.trims_first,
+            elsewhere=self.elsewhere,
+            region=self.region,
+        )
         return {number for number, _ in breaches(self.history, ending)}
 
     def trim(self, sequence: int) -> None:
@@ -250,7 +258,8 @@ def _begin_behind_a_time(story: Story) -> None:
 
 def _read_what_is_local_only_abroad(story: Story) -> None:
     story.history.appends[b"a"].is_local_only = True
-    story.history.reads[0].is_abroad = True
+    story.history.home_regions[0] = "home"
+    story.history.reads[0].region = "abroad"
 
 
 def _tell_a_local_only_gap_that_is_none(story: Story) -> None:
@@ -261,12 +270,33 @@ def _tell_a_local_only_gap_that_is_none(story: Story) -> None:
 
 def _tell_a_local_only_gap_at_home(story: Story) -> None:
     story.history.appends[b"a"].is_local_only = True
-    read(story, 0).items.append(_local_only(0, 1))
+    story.history.home_regions[0] = "home"
+    walk = read(story, 0)
+    walk.region = "home"
+    walk.items.append(_local_only(0, 1))
+
+
+def _lack_in_the_end_what_stayed_here(story: Story) -> None:
+    _leave_the_first_at_its_home(story)
+    story.region = "home"
+
+
+def _leave_the_first_at_its_home(story: Story) -> None:
+    """The home has moved; the first record is local-only, and stays where it was appended."""
+    story.history.appends[b"a"].is_local_only = True
+    story.history.home_regions |= {0: "home", 1: "abroad"}
+    story.history.reads[0].region = "home"
+    del story.found[0]
+    story.elsewhere.append(_local_only(0, 1))
 
 
 def _local_only(first: int, end: int) -> Missing:
     return Missing(
-        partition=0, from_sequence=first, to_sequence=end, trim=0, is_local_only=True
+        partition=0,
+        from_sequence=first,
+        to_sequence=end,
+        trim=0,
+        is_local_only=True,
     )
 
 
@@ -315,6 +345,7 @@ def _fail_a_read(story: Story) -> None:
         (_read_what_is_local_only_abroad, "18"),
         (_tell_a_local_only_gap_that_is_none, "18"),
         (_tell_a_local_only_gap_at_home, "18"),
+        (_lack_in_the_end_what_stayed_here, "18"),
         (_cut_less_than_was_said, "14"),
         (_fail_a_read, "15"),
         (_append_twice, "16"),
@@ -414,6 +445,23 @@ def test_a_reader_abroad_gets_a_gap_for_local_only_records() -> None:
     story.history.on_shown(walk, record(1, b"b"))
 
     assert story.broken == set()
+
+
+def test_local_only_records_may_stay_where_the_home_was() -> None:
+    story = a_good_story()
+    _leave_the_first_at_its_home(story)
+    story.region = "abroad"
+
+    assert story.broken == set()
+
+
+def test_another_record_may_not_stay_where_the_home_was() -> None:
+    story = a_good_story()
+    _leave_the_first_at_its_home(story)
+    story.region = "abroad"
+    story.history.appends[b"a"].is_local_only = False
+
+    assert story.broken == {"1", "11", "18"}
 
 
 def test_a_reader_overtaken_by_a_trim_gets_a_gap() -> None:

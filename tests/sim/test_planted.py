@@ -69,6 +69,8 @@ _SEEDS_MAX = 40
         ("lease-from-the-answer", 14),
         ("local-only-relayed", 0),
         ("local-only-read-abroad", 0),
+        ("local-only-withheld", 0),
+        ("local-only-repeat-refused", 10),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:

@@ -10,10 +10,12 @@ from sim.world.history import Append, Ending, Found, History, Place, words_of
 
 def acknowledged_stays(history: History, ending: Ending) -> Iterator[str]:
     """Law 1: an acknowledged record is at its position, as sent, until it is trimmed."""
-    there = ending.by_place()
+    there, elsewhere = ending.by_place(), ending.places_elsewhere()
     for append in history.acknowledged():
         if ending.is_trimmed(append.place):
             continue
+        if append.is_local_only and append.place in elsewhere:
+            continue  # Law 18 judges where it may be missing.
         found = there.get(append.place)
         if found is None or not is_same(append, found):
             yield (
@@ -35,6 +37,7 @@ def flushed_stays(history: History, ending: Ending) -> Iterator[str]:
         if append.outcome in ("flushed", "duplicate") and append.value not in values
     ]
     unseen_count = sum(ending.trims.values()) - sum(map(ending.is_trimmed, known))
+    unseen_count += len(ending.places_elsewhere() - known.keys())
     if len(gone) > unseen_count:
         yield (
             f"{name_of(gone[0].value)} was {gone[0].outcome} and is not in the log:"

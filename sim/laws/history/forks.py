@@ -12,6 +12,8 @@ def left_behind_is_kept(history: History, _ending: Ending) -> Iterator[str]:
     kept = _kept(history)
     for append in history.left_behind():
         found = kept.get((append.partition, append.dlsn))
+        if found is None and append.is_local_only:
+            continue  # It may be kept in another region than that of the last read.
         if found is None or not is_same(append, found):
             yield (
                 f"{name_of(append.value)} was acknowledged at {append.dlsn} of partition"
@@ -77,6 +79,8 @@ def shown_is_kept(history: History, _ending: Ending) -> Iterator[str]:
     kept = _kept(history)
     for record in history.shown_aside:
         found = kept.get((record.partition, record.dlsn))
+        if found is None and history.is_local_only(record.value):
+            continue
         if found != record:
             yield (
                 f"{name_of(record.value)} was shown at {record.dlsn} of partition"
@@ -137,9 +141,9 @@ def branches_are_left_loudly(history: History, _ending: Ending) -> Iterator[str]
                     )
 
 
-def regions_read_the_same(_history: History, ending: Ending) -> Iterator[str]:
+def regions_read_the_same(history: History, ending: Ending) -> Iterator[str]:
     """Law 18: once a mirror has all, a read there gives what a read at the home gives."""
-    at_home = set(ending.found)
+    at_home, elsewhere = set(ending.found), ending.places_elsewhere()
     for region, items in ending.abroad.items():
         for item in items:
             if isinstance(item, Missing) and item.has_diverged:
@@ -150,6 +154,7 @@ def regions_read_the_same(_history: History, ending: Ending) -> Iterator[str]:
             elif (
                 isinstance(item, Found)
                 and item not in at_home
+                and not (history.is_local_only(item.value) and item.place in elsewhere)
                 and item.sequence >= ending.trim(item.partition)  # Mirrors are trimmed later.
             ):
                 yield (
@@ -163,8 +168,11 @@ def kept_is_in_no_stream(history: History, ending: Ending) -> Iterator[str]:
     there = {found.value: found for found in ending.found}
     first: dict[tuple[int, object], Found] = {}
     for name, records in history.rests.items():
+        elsewhere = history.rests_elsewhere.get(name, set())
         for one, other in pairwise(records):
-            if other.sequence != one.sequence + 1 or other.dlsn <= one.dlsn:
+            between = set(range(one.sequence + 1, other.sequence))
+            is_next = one.sequence < other.sequence and between <= elsewhere
+            if not is_next or other.dlsn <= one.dlsn:
                 yield f"{name} keeps {one.dlsn}, and then {other.dlsn}"
         for record in records:
             append = history.appends.get(record.value)

@@ -1,6 +1,6 @@
 """Laws about reads: where they begin and end, and what they give."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from geolog.client.reading.bounds import (
@@ -19,6 +19,7 @@ from sim.world.history import (
     History,
     Item,
     Missing,
+    Place,
     ReaderWalk,
     words_of,
 )
@@ -120,14 +121,14 @@ def reads_have_no_holes(history: History, ending: Ending) -> Iterator[str]:
             hole = _first_hole(items)
             if hole is not None:
                 yield f"a read by {read.reader} of partition {partition} was given {hole}"
-    for partition, found in ending.by_partition().items():
+    for partition, found in ending.items_by_partition().items():
         hole = _first_hole(found)
         if hole is not None:
             yield f"the last read of partition {partition} was given {hole}"
         least, most = ending.trim_first(partition), ending.trim(partition)
-        if not least <= found[0].sequence <= most:
+        if not least <= start_of(found) <= most:
             yield (
-                f"the last read of partition {partition} began at {found[0].sequence};"
+                f"the last read of partition {partition} began at {start_of(found)};"
                 f" the partition began at {least} to {most}"
             )
 
@@ -149,28 +150,55 @@ def gaps_are_true(history: History, _ending: Ending) -> Iterator[str]:
 
 
 def local_only_stays(history: History, ending: Ending) -> Iterator[str]:
-    """Law 18: readers abroad get a gap for local-only records, and for no others."""
-    known = known_records(history, ending)
+    """Law 18: readers get local-only records in the region of their home, and others a gap.
+
+    There is a gap for no other record. In the region of its home, a reader gets it if it reads
+    there; in the end any reader does, unless mirrors may have gone on without it.
+    """
+    kept = [one for found in history.rests.values() for one in found]
+    local = {
+        (found.place, found.home_epoch): history.is_local_only(found.value)
+        for found in (*known_records(history, ending).values(), *history.shown_aside, *kept)
+    }
     for read in history.reads:
-        for item in read.items:
-            if isinstance(item, Found):
-                append = history.appends.get(item.value)
-                if read.is_abroad and append is not None and append.is_local_only:
-                    yield (
-                        f"{read.reader} is abroad, and was given {words_of(item.place)}, which"
-                        " is local-only"
-                    )
-                continue
-            if not item.is_local_only:
-                continue
-            for sequence in range(item.from_sequence or 0, item.to_sequence):
-                there = known.get((item.partition, sequence))
-                append = None if there is None else history.appends.get(there.value)
-                if not read.is_abroad or (append is not None and not append.is_local_only):
-                    yield (
-                        f"{read.reader} got a gap of local-only records at"
-                        f" {words_of((item.partition, sequence))}"
-                    )
+        is_at_home = not (read.is_abroad or read.is_of_mirror)
+        for words in _withheld_or_leaked(
+            history, read.items, read.region, local, is_there=is_at_home
+        ):
+            yield f"{read.reader} {words}"
+    at_home: list[Item] = [*ending.found, *ending.elsewhere]
+    for region, items in ({ending.region: at_home} | ending.abroad).items():
+        for words in _withheld_or_leaked(
+            history, items, region, local, is_there=not history.may_evict
+        ):
+            yield f"the last read in {region} {words}"
+
+
+def _withheld_or_leaked(
+    history: History,
+    items: Iterable[Item],
+    region: str,
+    local: Mapping[tuple[Place, int], bool],
+    *,
+    is_there: bool,
+) -> Iterator[str]:
+    """Records given outside their region, and gaps that hide what is there.
+
+    local: by place and home epoch, whether the record there is local-only. is_there: whether it
+    surely read a log that has all records of this region.
+    """
+    for item in items:
+        if isinstance(item, Found):
+            origin = history.home_regions.get(item.home_epoch, region)
+            if origin != region and history.is_local_only(item.value):
+                yield f"was given {words_of(item.place)}, which is local-only in {origin}"
+            continue
+        if not item.is_local_only:
+            continue
+        is_own = history.home_regions.get(item.home_epoch) == region
+        for place in item.places:
+            if (is_own and is_there) or not local.get((place, item.home_epoch), True):
+                yield f"got a gap of local-only records at {words_of(place)}"
 
 
 def truncations_do_as_asked(history: History, ending: Ending) -> Iterator[str]:
@@ -192,10 +220,12 @@ def truncations_do_as_asked(history: History, ending: Ending) -> Iterator[str]:
 
 def shown_stays(history: History, ending: Ending) -> Iterator[str]:
     """Law 11: a record that a reader was shown never changes, and stays until it is trimmed."""
-    there = ending.by_place()
+    there, elsewhere = ending.by_place(), ending.places_elsewhere()
     for place in history.shown_otherwise:
         yield f"different records were shown at {words_of(place)}"
     for place, record in sorted(history.shown.items()):
+        if place in elsewhere and history.is_local_only(record.value):
+            continue
         if not ending.is_trimmed(place) and there.get(place) != record:
             yield (
                 f"{name_of(record.value)} was shown at {words_of(place)}, and is gone or"

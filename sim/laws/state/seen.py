@@ -163,6 +163,7 @@ def _ended_as(row: SegmentRecord, other: SegmentRecord) -> SegmentRecord:
         last_append_time_us=other.last_append_time_us,
         last_transaction_id=other.last_transaction_id,
         size_bytes=other.size_bytes,
+        local_only=other.local_only,
     )
 
 
@@ -255,6 +256,7 @@ class Looking:
             return
         assert now.stream is not None
         self._homes[now.stream.home_epoch] = now.home
+        self._history.home_regions[now.stream.home_epoch] = now.home
         for log, rows in now.logs.items():
             for row in rows.values():
                 if row.ledger not in self._sources:

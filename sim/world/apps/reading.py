@@ -73,19 +73,21 @@ class Reading:
                 start=start,
                 home_epoch=home_epoch,
                 is_of_mirror=bool(self.calls.relay_regions) and process.region != home,
+                region=process.region,
                 is_abroad=bool(self.calls.relay_regions) and process.region != home,
                 trims={one: self.calls.trim_of(one) for one in range(possible)},
             )
         )
 
-    def begin_last(self) -> ReaderWalk:
-        """The last read of everything."""
+    def begin_last(self, region: str) -> ReaderWalk:
+        """The last read of everything, in a region."""
         certain, possible = self.calls.history.partitions
         return ReaderWalk(
             reader="last",
             begun_at=self.calls.trace.events_count,
             is_of_all=True,
             partitions=tuple(range(certain)),
+            region=region,
             home_epoch=self.calls.home_of()[1],
             trims={one: self.calls.trim_of(one) for one in range(possible)},
         )
@@ -175,6 +177,7 @@ class Reading:
                     trim=self.calls.kept_from(item.partition, item.reason),
                     has_diverged=item.reason is geolog.GapReason.DIVERGED,
                     is_local_only=item.reason is geolog.GapReason.LOCAL_ONLY,
+                    home_epoch=item.epoch or 0,
                 )
             )
         else:

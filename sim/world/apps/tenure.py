@@ -215,6 +215,8 @@ class Tenure:
     def _on_forgotten(self, append: Append, error: geolog.ForgottenSeqError) -> None:
         """The last acknowledged record must be remembered as long as it is in the log."""
         partition, sequence = append.place
+        if append.is_local_only and not self.calls.knobs.has_one_home:
+            return  # Its bytes may be in another region: it was appended, but where?
         if self.calls.is_heard(self.process) and sequence >= self.calls.trim_of(partition):
             self.calls.history.forgotten.append(
                 f"{words_of(append.place)} by {append.writer}: {error}"

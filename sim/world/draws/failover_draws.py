@@ -9,8 +9,8 @@ from sim.world.apps.failing_over import (
     HOME_LOST_AGAIN,
 )
 from sim.world.chance import Draws
-from sim.world.draws.move_draws import AMBUSH_MOVE, moved
-from sim.world.draws.relay_draws import CUT_REGIONS, with_matrix, with_relays
+from sim.world.draws.move_draws import AMBUSH_MOVE, leaving_some, moved
+from sim.world.draws.relay_draws import CUT_REGIONS, partly_local, with_matrix, with_relays
 from sim.world.options import Options
 
 _REGIONS = ("us-east", "eu-west", "ap-northeast")
@@ -28,7 +28,12 @@ def draw_failovers(drawn: Options, draws: Draws) -> Options:
     """The same world, or, if it has relays, one whose home fails over."""
     is_relayed = drawn.shape.relays_per_region > 0
     is_lost = is_relayed and draws.happens("fails over", _SHARE)
-    return failed_over(drawn, draws) if is_lost else drawn
+    return leaving_some(failed_over(drawn, draws), draws) if is_lost else drawn
+
+
+def with_local_only_failovers(drawn: Options, draws: Draws) -> Options:
+    """A world whose home is lost, and local-only records with it."""
+    return partly_local(with_failovers(drawn, draws), draws)
 
 
 def with_failovers(drawn: Options, draws: Draws) -> Options:

@@ -4,7 +4,7 @@ import attrs
 
 from sim.world.chance import Draws
 from sim.world.draws.proxy_draws import with_proxies
-from sim.world.draws.relay_draws import bounded, with_matrix, with_relays
+from sim.world.draws.relay_draws import bounded, partly_local, with_matrix, with_relays
 from sim.world.options import Options
 
 AMBUSH_MOVE = "ambush-move"
@@ -14,6 +14,7 @@ _PROXIED_SHARE = 0.4
 _MATRIX_SHARE = 0.3
 _BOUNDED_SHARE = 0.15
 _CURSOR_SHARE = 0.4
+_LOCAL_SHARE = 0.3
 _NAMED_SHARE = 0.6
 _PROXIED_REGIONS = 2
 
@@ -21,7 +22,20 @@ _PROXIED_REGIONS = 2
 def draw_moves(drawn: Options, draws: Draws) -> Options:
     """The same world, or, if it has relays, one in which the home moves."""
     is_relayed = drawn.shape.relays_per_region > 0
-    return moved(drawn, draws) if is_relayed and draws.happens("moves", _SHARE) else drawn
+    if not (is_relayed and draws.happens("moves", _SHARE)):
+        return drawn
+    return leaving_some(moved(drawn, draws), draws)
+
+
+def leaving_some(made: Options, draws: Draws) -> Options:
+    """The same world with a home that moves or is lost; in some, records stay where it was."""
+    has_local = draws.happens("local-only records of moved homes", _LOCAL_SHARE)
+    return partly_local(made, draws) if has_local else made
+
+
+def with_local_only_moves(drawn: Options, draws: Draws) -> Options:
+    """A world whose home moves and leaves local-only records behind."""
+    return partly_local(with_moves(drawn, draws), draws)
 
 
 def with_moves(drawn: Options, draws: Draws) -> Options:
@@ -58,7 +72,7 @@ def moved(relayed: Options, draws: Draws) -> Options:
         knobs=attrs.evolve(
             knobs,
             is_target_wiped=False,
-            local_only_share=0.0,  # Nobody could read them once the home is elsewhere.
+            local_only_share=0.0,
             are_writers_named=are_named,
             repeats_share=0.3 if are_named else 0.0,
             moves_rest_s_max=draws.choice("rest between moves", (1.0, 3.0, 6.0)),

@@ -9,8 +9,9 @@ from sim.world.draws.failover_draws import (
     with_homes_lost_in_a_row,
     with_homes_that_hear_late,
     with_homes_that_stop,
+    with_local_only_failovers,
 )
-from sim.world.draws.move_draws import with_moves
+from sim.world.draws.move_draws import with_local_only_moves, with_moves
 from sim.world.draws.relay_draws import with_local_only, with_some_relays
 from sim.world.options import Options
 
@@ -18,7 +19,9 @@ WORLDS: dict[str, Callable[[Options, Draws], Options]] = {
     "relays": with_some_relays,
     "local-only": with_local_only,
     "moves": with_moves,
+    "local-only-moves": with_local_only_moves,
     "failovers": with_failovers,
+    "local-only-failovers": with_local_only_failovers,
     "homes-that-stop": with_homes_that_stop,
     "homes-that-hear-late": with_homes_that_hear_late,
     "homes-lost-in-a-row": with_homes_lost_in_a_row,
