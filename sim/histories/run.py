@@ -122,7 +122,7 @@ class _Run:
         self._ends_at_breach = ends_at_breach
         self.history = History()
         self.history.may_forget_writers = options.stream.may_forget_writers
-        self.history.may_evict = options.knobs.relay_evict_bytes is not None
+        self.history.may_evict = options.knobs.may_evict
         self.history.stops_when_isolated = options.knobs.stops_when_isolated
         self.faults: dict[str, int] = {}
         self.sometimes: set[str] = set()

@@ -47,6 +47,7 @@ from sim.world.draws.relay_draws import (
     with_bounded_loss,
     with_local_only,
     with_relays,
+    with_settings_changed,
 )
 from sim.world.options import Options
 from topology.errors import TrimmedError
@@ -69,6 +70,16 @@ _kept_for_mirrors = StreamUpkeep._kept_for_mirrors
 _begin_again = PartitionTrims.begin_again
 
 _NO_END = 1 << 60
+
+
+def with_settings_and_truncations(options: Options, draws: Draws) -> Options:
+    """A world whose targets are paused, while the front of the stream is truncated."""
+    drawn = with_settings_changed(options, draws)
+    return attrs.evolve(
+        drawn,
+        stream=attrs.evolve(drawn.stream, truncation_rest_s_max=0.5, seal_after_s_max=None),
+        knobs=attrs.evolve(drawn.knobs, relay_evict_bytes=None, settings_rest_s_max=1.0),
+    )
 
 
 def with_evictions(options: Options, draws: Draws) -> Options:
@@ -121,6 +132,16 @@ async def keep_one_byte(
     """Keep nothing for mirrors, whatever the stream says."""
     greedy = attrs.evolve(stream, relay_evict_bytes=1)
     return await _kept_for_mirrors(upkeep, name, greedy, asked)
+
+
+async def keep_for_those_that_go_on(
+    upkeep: StreamUpkeep, name: PartitionName, stream: StreamRecord, asked: int
+) -> Kept:
+    """Keep nothing for paused targets."""
+    going = tuple(one for one in stream.relay_to if one not in stream.relay_paused)
+    if not going:
+        return Kept(asked, asked)
+    return await _kept_for_mirrors(upkeep, name, attrs.evolve(stream, relay_to=going), asked)
 
 
 async def begin_without_gap(
@@ -398,6 +419,12 @@ RELAY_BUGS: dict[str, PlantedBug] = {
         "a stream that holds all lets mirrors go on behind",
         [(StreamUpkeep, "_kept_for_mirrors", keep_one_byte)],
         drawn_for=with_relays,
+    ),
+    "paused-not-kept": PlantedBug(
+        165,
+        "a home keeps nothing for targets that are paused",
+        [(StreamUpkeep, "_kept_for_mirrors", keep_for_those_that_go_on)],
+        drawn_for=with_settings_and_truncations,
     ),
     "gap-untold": PlantedBug(
         118,

@@ -89,6 +89,9 @@ class Knobs:
     """Share of the records that must not leave the region of the stream's home."""
     relay_evict_bytes: int | None = None
     """Trimmed bytes that the stream keeps for mirrors that lack them; None keeps all."""
+    settings_rest_s_max: float | None = None
+    """Longest rest of an operator between two changes of settings of the relayed stream: paused
+    targets, hold or evict, and a bound on loss; None: nobody changes them."""
     rpo_max_bytes: int | None = None
     """Bytes of a partition that the loss of its home may cost; None: any."""
     rpo_max_s: float | None = None
@@ -128,6 +131,11 @@ class Knobs:
     def has_one_home(self) -> bool:
         """Whether a stream that has a home keeps it."""
         return self.moves_rest_s_max is None and self.failovers_rest_s_max is None
+
+    @property
+    def may_evict(self) -> bool:
+        """Whether the stream may let mirrors go on without what they lack, at some time."""
+        return self.relay_evict_bytes is not None or self.settings_rest_s_max is not None
 
     @property
     def leaves_local_only(self) -> bool:

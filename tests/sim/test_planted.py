@@ -70,6 +70,7 @@ _SEEDS_MAX = 40
         ("local-only-relayed", 0),
         ("local-only-read-abroad", 0),
         ("local-only-withheld", 0),
+        ("paused-not-kept", 1),
         ("local-only-repeat-refused", 10),
     ],
 )

@@ -14,6 +14,7 @@ from sim.world.draws.relay_draws import (
     with_bounded_loss,
     with_matrix,
     with_relays,
+    with_settings_changed,
 )
 from sim.world.faults.all_faults import FAULTS
 from sim.world.options import Options
@@ -100,6 +101,22 @@ def test_a_target_that_lost_all_its_disks_is_sent_everything_again() -> None:
 
     assert report.violations == []
     assert "target-wiped" in report.sometimes
+
+
+def test_settings_change_while_the_stream_is_relayed() -> None:
+    drawn = with_settings_changed(BASE, Draws(3))
+    report = run_seed(
+        3,
+        options=attrs.evolve(
+            drawn,
+            hazards=attrs.evolve(drawn.hazards, chaos_s=8.0),
+            knobs=attrs.evolve(drawn.knobs, settings_rest_s_max=0.6),
+        ),
+    )
+
+    assert report.violations == []
+    wanted = ("pause", "resume", "hold", "evict", "bound", "unbound")
+    assert {f"set-{one}" for one in wanted} <= set(report.sometimes)
 
 
 def test_a_succeeded_relay_goes_on_in_the_middle_of_a_segment() -> None:

@@ -33,7 +33,7 @@ class GapsAreRecorded:
 
     def _of_gap(self, now: Look, mirror: MirrorKey, trim: TrimRecord) -> Iterator[str]:
         gap, end = trim.gap, self._ends.get(mirror, 0)
-        if trim.evicted_before > 0 and now.world.options.knobs.relay_evict_bytes is None:
+        if trim.evicted_before > 0 and not now.world.options.knobs.may_evict:
             yield f"may go on at {trim.evicted_before}, although its stream holds all"
         if gap is None or (mirror in self._gaps and gap == self._gaps[mirror].gap):
             return

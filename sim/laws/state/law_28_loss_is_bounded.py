@@ -37,20 +37,26 @@ class LossIsBounded:
 
     _lacking: dict[MirrorKey, dict[int, _Acknowledged]] = attrs.field(factory=dict)
     _terms: LossTerms | None = None
-    _since_s: float = 0.0
+    _since_s: float | None = None
+    """When these terms were first seen; None before the stream was."""
+    _judged_from_s: float = 0.0
+    """A bound in seconds is for what was acknowledged since then."""
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Drop what mirrors have by now, and judge the rest."""
         terms = None if now.stream is None else now.stream.loss_terms
         now_s = trio.current_time()
-        if terms != self._terms:
-            self._terms = terms
-            self._since_s = now_s
+        if now.stream is None:
+            return
+        if terms != self._terms or self._since_s is None:
+            if self._since_s is not None:  # Appends that are under way met the old terms.
+                self._judged_from_s = now_s + _SETTLED_S
+            self._terms, self._since_s = terms, now_s
         if not now.world.options.relay_to:
             return
         for append in now.told:
             assert append.sequence is not None
-            for region in () if now.stream is None else now.stream.relay_to:
+            for region in now.stream.relay_to:
                 lacking = self._lacking.setdefault((region, append.partition), {})
                 lacking.setdefault(append.sequence, _Acknowledged(append, now_s))
         for mirror in self._lacking:
@@ -95,8 +101,11 @@ class LossIsBounded:
         sent_s = [
             one.append.sent_s
             for one in lacking
-            if not (one.append.is_sent_again or one.append.is_repeated)
+            if one.seen_s >= self._judged_from_s
+            and not (one.append.is_sent_again or one.append.is_repeated)
         ]
         if not sent_s:
             return 0.0
-        return max(sent_s) - min(one.seen_s for one in lacking)
+        return max(sent_s) - min(
+            one.seen_s for one in lacking if one.seen_s >= self._judged_from_s
+        )

@@ -11,6 +11,7 @@ from sim.world.apps.moving import MOVER, Moving
 from sim.world.apps.operator import OPERATOR
 from sim.world.apps.placing import Placing
 from sim.world.apps.reading import Reading
+from sim.world.apps.resetting import Resetting
 from sim.world.apps.short_lived import ShortLived
 from sim.world.apps.tending import Tending
 from sim.world.calls import Calls
@@ -79,6 +80,9 @@ class Workload:
             world.start_client(f"cursor-{number + 1}", region, by_cursor)
         for host, main in self._tenders():
             world.start_client(host, shape.regions[0], main)
+        if self.calls.knobs.settings_rest_s_max is not None:
+            resetting = Resetting(self.calls, world.rng("settings"))
+            world.start_client("resetter", shape.regions[-1], resetting.reset_for_ever)
         if self.calls.knobs.moves_rest_s_max is not None:
             moving = Moving(self.calls, world.rng("moves"))
             for number in range(self.calls.knobs.movers_count):

@@ -12,12 +12,17 @@ from sim.world.draws.failover_draws import (
     with_local_only_failovers,
 )
 from sim.world.draws.move_draws import with_local_only_moves, with_moves
-from sim.world.draws.relay_draws import with_local_only, with_some_relays
+from sim.world.draws.relay_draws import (
+    with_local_only,
+    with_settings_changed,
+    with_some_relays,
+)
 from sim.world.options import Options
 
 WORLDS: dict[str, Callable[[Options, Draws], Options]] = {
     "relays": with_some_relays,
     "local-only": with_local_only,
+    "settings": with_settings_changed,
     "moves": with_moves,
     "local-only-moves": with_local_only_moves,
     "failovers": with_failovers,

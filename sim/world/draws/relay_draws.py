@@ -28,6 +28,7 @@ _MATRIX_SHARE = 0.6
 _WIPED_SHARE = 0.25
 _BOUNDED_SHARE = 0.3
 _LOCAL_SHARE = 0.3
+_RESET_SHARE = 0.3
 _RECORD_BYTES_MORE = 300
 """The most that a record takes in a batch in addition to its value."""
 _STRIKES_PER_S = (
@@ -116,8 +117,27 @@ def with_some_relays(drawn: Options, draws: Draws) -> Options:
         relayed = with_matrix(relayed, draws)
     if draws.happens("bound on loss", _BOUNDED_SHARE):
         relayed = bounded(relayed, draws)
-    has_local = draws.happens("local-only records", _LOCAL_SHARE)
-    return partly_local(relayed, draws) if has_local else relayed
+    if draws.happens("local-only records", _LOCAL_SHARE):
+        relayed = partly_local(relayed, draws)
+    is_reset = draws.happens("settings that change", _RESET_SHARE)
+    return reset(relayed, draws) if is_reset else relayed
+
+
+def reset(relayed: Options, draws: Draws) -> Options:
+    """The same world with relays, in which settings of the stream change.
+
+    Not where a bound in bytes is too small for a caller to set.
+    """
+    if relayed.knobs.rpo_max_bytes is not None:
+        return relayed
+    rest_s_max = draws.choice("rest between settings", (1.0, 3.0))
+    knobs = attrs.evolve(relayed.knobs, settings_rest_s_max=rest_s_max)
+    return attrs.evolve(relayed, knobs=knobs)
+
+
+def with_settings_changed(drawn: Options, draws: Draws) -> Options:
+    """A world with relays, in which settings of the stream change."""
+    return reset(with_relays(drawn, draws), draws)
 
 
 def partly_local(relayed: Options, draws: Draws) -> Options:
