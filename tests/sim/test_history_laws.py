@@ -455,6 +455,16 @@ def test_local_only_records_may_stay_where_the_home_was() -> None:
     assert story.broken == set()
 
 
+def test_a_flushed_record_may_be_kept_aside_unseen_in_another_region() -> None:
+    story = a_good_story()
+    story.history.on_answered(sent(story, b"gone", 11), "duplicate", 12)
+    assert story.broken == {"1"}
+
+    story.history.rests_elsewhere["home~2#0"] = {3}
+
+    assert story.broken == set()
+
+
 def test_another_record_may_not_stay_where_the_home_was() -> None:
     story = a_good_story()
     _leave_the_first_at_its_home(story)

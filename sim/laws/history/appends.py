@@ -38,6 +38,7 @@ def flushed_stays(history: History, ending: Ending) -> Iterator[str]:
     ]
     unseen_count = sum(ending.trims.values()) - sum(map(ending.is_trimmed, known))
     unseen_count += len(ending.places_elsewhere() - known.keys())
+    unseen_count += sum(map(len, history.rests_elsewhere.values()))
     if len(gone) > unseen_count:
         yield (
             f"{name_of(gone[0].value)} was {gone[0].outcome} and is not in the log:"
