@@ -6,6 +6,9 @@ import attrs
 
 from geolog.catalog.kept_rests import DeadBranch, KeptRests
 from geolog.catalog.partition_owners import VersionedOwner
+from geolog.client.reading.bounds import Bound
+from geolog.client.reading.gone import TrimmedRun
+from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.scan import PartitionScan
 from geolog.client.reading.walk import PartitionWalk
 from geolog.metadata.documents import seal_document
@@ -49,6 +52,18 @@ def with_homes_cut_off_later(options: Options, draws: Draws) -> Options:
         knobs=attrs.evolve(drawn.knobs, pause_s_max=0.2, segment_bytes=1 << 20),
         hazards=attrs.evolve(
             drawn.hazards, duration_s_max=16.0, strikes_per_s=((HOME_CUT_OFF, 0.25),)
+        ),
+    )
+
+
+def with_places_of_lost_homes(options: Options, draws: Draws) -> Options:
+    """The same, and readers begin at places that anybody was shown; their metadata lags."""
+    drawn = with_homes_cut_off_later(options, draws)
+    return attrs.evolve(
+        drawn,
+        stream=attrs.evolve(drawn.stream, placed_share=0.8),
+        hazards=attrs.evolve(
+            drawn.hazards, strikes_per_s=((HOME_CUT_OFF, 0.25), ("metadata-lag", 0.3))
         ),
     )
 
@@ -156,6 +171,13 @@ async def stay_in_the_dead_branch(_walk: PartitionWalk, _segment: SegmentRecord)
     """Go on by number in a later home, whatever of the old one was read."""
 
 
+async def take_as_it_is(
+    _search: PlaceSearch, bound: Bound | None, _end: PartitionEnd | None = None
+) -> tuple[Bound | None, TrimmedRun | None]:
+    """Take a saved position for one of the stream, whatever home it is of."""
+    return bound, None
+
+
 FAILOVER_BUGS: dict[str, PlantedBug] = {
     "fork-above-the-home": PlantedBug(
         142,
@@ -227,6 +249,12 @@ FAILOVER_BUGS: dict[str, PlantedBug] = {
         "a reader reads a row to the end of its ledger, though a fork goes through it",
         [(PartitionScan, "known_end", read_to_the_end_of_its_ledger)],
         drawn_for=with_homes_cut_off_later,
+    ),
+    "dead-place-in-the-stream": PlantedBug(
+        166,
+        "a saved position of a dead branch is taken for one of the stream",
+        [(PlaceSearch, "in_lineage", take_as_it_is)],
+        drawn_for=with_places_of_lost_homes,
     ),
     "rest-begins-late": PlantedBug(
         150,

@@ -1,10 +1,13 @@
 """Homes that are lost and fail over under faults; and the laws that judge it."""
 
 import attrs
+import pytest
 
-from geolog.protocol.ids import DLSN
+from geolog.client.reading.bounds import AtDlsn, AtSequence
+from geolog.protocol.home_record import Fork
+from geolog.protocol.ids import DLSN, SegmentEntry, Sequence
 from sim.histories.run import run_seed
-from sim.laws.history.forks import regions_read_the_same
+from sim.laws.history.forks import dead_places_are_left_loudly, regions_read_the_same
 from sim.world.chance import Draws
 from sim.world.draws.base_options import BASE
 from sim.world.draws.drawing import options_of_seed
@@ -14,7 +17,7 @@ from sim.world.draws.failover_draws import (
     with_local_only_failovers,
 )
 from sim.world.faults.all_faults import FAULTS
-from sim.world.history import Ending, Found, History, Item, Missing
+from sim.world.history import Ending, Found, History, Item, Missing, ReaderWalk
 from sim.world.options import Options
 
 
@@ -38,6 +41,36 @@ def test_a_home_that_stops_when_it_is_cut_off_answers_nobody_once_another_one_be
 
     assert report.violations == []
     assert {"answered-in-lease", "stopped-alone", "failed-over"} <= set(report.sometimes)
+
+
+@pytest.mark.parametrize("start", [AtDlsn(DLSN(1, 5, 0)), AtSequence(6, 1)])
+def test_a_read_from_a_dead_place_begins_with_a_gap_or_in_the_dead_branch(
+    start: AtDlsn | AtSequence,
+) -> None:
+    fork = Fork(
+        home_epoch=2, segment=1, entry=SegmentEntry(4), sequence=Sequence(4), segment_next=2
+    )
+
+    def told(first: Item) -> list[str]:
+        history = History()
+        history.forks_of = lambda _partition: (fork,)
+        read = ReaderWalk(reader="r", begun_at=0, is_of_all=False, start=start, items=[first])
+        history.on_read(read)
+        return list(dead_places_are_left_loudly(history, Ending([])))
+
+    def record(segment: int, home_epoch: int) -> Found:
+        return Found(
+            partition=0,
+            sequence=6,
+            dlsn=DLSN(segment, 5, 0),
+            timestamp_us=0,
+            value=b"",
+            home_epoch=home_epoch,
+        )
+
+    gap = Missing(partition=0, from_sequence=None, to_sequence=4, trim=0, has_diverged=True)
+    assert told(gap) == told(record(1, 1)) == []
+    assert len(told(record(2, 2))) == 1
 
 
 def test_a_read_in_another_region_gives_what_the_home_gives() -> None:

@@ -66,6 +66,7 @@ _SEEDS_MAX = 40
         ("rows-dropped-apart", 2),
         ("two-forks-missed", 0),
         ("row-end-ignored", 1),
+        ("dead-place-in-the-stream", 1),
         ("lease-from-the-answer", 14),
         ("local-only-relayed", 0),
         ("local-only-read-abroad", 0),

@@ -102,7 +102,7 @@ class PlaceSearch:
         if first is not None and await self._is_before(dlsn, first):
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
         entry = SegmentEntry(dlsn.entry)
-        begin = Begin(dlsn.segment, entry, trim, slot=dlsn.slot)
+        begin = Begin(dlsn.segment, entry, trim, slot=dlsn.slot, dlsn=dlsn)
         return await self.in_row(begin)
 
     async def in_row(self, begin: Begin) -> Begin:

@@ -27,6 +27,8 @@ class Begin:
     """Number of the segment's row in a mirror's list; None at home."""
     home_epoch: int | None = None
     """The position named by the caller is one of this home epoch, if known."""
+    dlsn: DLSN | None = None
+    """The position named by the caller, if it was a DLSN."""
 
     @property
     def row_number(self) -> int:

@@ -32,8 +32,8 @@ from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.ledger.reading.ledger_tail import LedgerTail
 from geolog.protocol.entry_numbering import SEGMENT_BEGIN
-from geolog.protocol.home_record import branch_point, fork_before_place
-from geolog.protocol.ids import NO_ENTRY, EntryId, SegmentEntry
+from geolog.protocol.home_record import Fork, branch_point, fork_before_place
+from geolog.protocol.ids import DLSN, NO_ENTRY, EntryId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import SegmentRecord
@@ -101,6 +101,7 @@ class PartitionWalk:
         self._sequence: int | None = None
         self._least_sequence = begin.sequence  # The range begins here.
         self._least_epoch = begin.home_epoch  # And is a position of this home epoch, if known.
+        self._dlsn = begin.dlsn  # Likewise, until an entry was read.
         self._gone: deque[TrimmedRun] = deque()  # To be returned before all else.
         self._ledger: LedgerRecord | None = None
         self._watch: LedgerWatch | None = None  # Only for a ledger that may change.
@@ -438,16 +439,37 @@ class PartitionWalk:
 
         segment: the next one, which is of the later home if so.
         """
+        if self._dlsn is not None and self._home_epoch is None:
+            return await self._leave_dead_place(self._dlsn, segment)
         epoch, due = self._place_in_lineage()
         if epoch is None or due is None or segment.home_epoch <= epoch:
             return None
-        # Homes after the segment's have not begun here: this may be a branch that was kept.
-        begun = [
-            one for one in await self._scan.forks() if one.home_epoch <= segment.home_epoch
-        ]
-        fork = branch_point(begun, epoch)
+        fork = branch_point(await self._forks_before(segment), epoch)
         if fork is None or due <= fork.sequence:
             return None
+        return await self._go_to_fork(fork, due)
+
+    async def _leave_dead_place(self, dlsn: DLSN, segment: SegmentRecord) -> TrimmedRun | None:
+        """The same for a walk that begins at a DLSN: newer settings tell it before."""
+        if segment.home_epoch <= self._scan.home_epoch:
+            return None
+        begun = await self._forks_before(segment)
+        fork = fork_before_place(begun, dlsn.segment, SegmentEntry(dlsn.entry))
+        if fork is None:
+            return None
+        self._dlsn = None
+        return await self._go_to_fork(fork, fork.sequence)
+
+    async def _forks_before(self, segment: SegmentRecord) -> list[Fork]:
+        """The forks up to the segment's home.
+
+        Later homes have not begun in this log: it may be a branch that was kept.
+        """
+        forks = await self._scan.forks()
+        return [one for one in forks if one.home_epoch <= segment.home_epoch]
+
+    async def _go_to_fork(self, fork: Fork, due: int) -> TrimmedRun:
+        """Go on where a later home begins; say what was left."""
         self._close_stream()
         begin = await PlaceSearch(self._scan).at_sequence(fork.sequence)
         self._segment, self._entry = begin.row_number, begin.entry

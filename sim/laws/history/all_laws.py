@@ -63,6 +63,7 @@ HISTORY_LAWS: dict[str, tuple[Law, ...]] = {
         laws_of_reads.reads_have_no_holes,
         laws_of_reads.gaps_are_true,
         laws_of_forks.branches_are_left_loudly,
+        laws_of_forks.dead_places_are_left_loudly,
         laws_of_reads.truncations_do_as_asked,
     ),
     "15": (laws_of_reads.nothing_is_damaged,),

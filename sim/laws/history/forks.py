@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+from geolog.client.reading.bounds import AtDlsn, AtSequence
 from sim.laws.history.appends import is_same, name_of, out_of_order
 from sim.world.history import Append, Ending, Found, History, Missing, words_of
 
@@ -124,7 +125,8 @@ def branches_are_left_loudly(history: History, _ending: Ending) -> Iterator[str]
                 if not (isinstance(item, Missing) and item.has_diverged):
                     continue
                 first = item.from_sequence
-                if item.sequence_next not in begins or (first or 0) >= item.to_sequence:
+                is_empty = first is not None and first >= item.to_sequence
+                if item.sequence_next not in begins or is_empty:
                     yield (
                         f"{read.reader} got a gap from {first} to {item.to_sequence} of"
                         f" partition {partition}, whose homes began at {sorted(begins)}"
@@ -139,6 +141,36 @@ def branches_are_left_loudly(history: History, _ending: Ending) -> Iterator[str]
                         f"{read.reader} was given {one.dlsn} of partition {partition}, which a"
                         f" fork left behind, and then {other.dlsn} without a gap"
                     )
+
+
+def dead_places_are_left_loudly(history: History, _ending: Ending) -> Iterator[str]:
+    """Law 14: a read from a place that a fork left behind comes to later homes behind a gap."""
+    for read in history.reads:
+        if not read.items:
+            continue
+        partition, first = read.partitions[0], read.items[0]
+        forks = history.forks_of(partition)
+        match read.start:
+            case AtDlsn(dlsn):
+                place = dlsn.segment, dlsn.entry
+                epochs = [
+                    fork.home_epoch
+                    for fork in forks
+                    if place >= (fork.segment, fork.entry) and dlsn.segment < fork.segment_next
+                ]
+            case AtSequence(sequence, int(home_epoch)):
+                epochs = [
+                    fork.home_epoch
+                    for fork in forks
+                    if home_epoch < fork.home_epoch and sequence > fork.sequence
+                ]
+            case _:
+                continue
+        if epochs and isinstance(first, Found) and first.home_epoch >= min(epochs):
+            yield (
+                f"a read by {read.reader} from {read.start} of partition {partition}, which a"
+                f" fork left behind, began at {first.dlsn} without a gap"
+            )
 
 
 def regions_read_the_same(history: History, ending: Ending) -> Iterator[str]:

@@ -97,7 +97,7 @@ class Reading:
         rng, shown = self.calls.rng, self.calls.history.shown
         known = shown[rng.choice(list(shown))]
         bounds: list[Bound] = [
-            geolog.AtSequence(known.sequence),
+            self._at_sequence_of(known),
             geolog.AtDlsn(known.dlsn),
             geolog.AtTime(known.timestamp_us),
             geolog.LastRecords(rng.randrange(_RECORDS_BACK_MAX)),
@@ -107,6 +107,11 @@ class Reading:
         bound = rng.choice(bounds)
         self.calls.history.happened.add(f"opened-{type(bound).__name__}")
         return self._begin(process, is_of_all=False, start=bound, of=known.partition)
+
+    def _at_sequence_of(self, known: Found) -> geolog.AtSequence:
+        """Its sequence; where homes are lost, that of its own home."""
+        is_lost = self.calls.knobs.failovers_rest_s_max is not None
+        return geolog.AtSequence(known.sequence, known.home_epoch if is_lost else None)
 
     async def _noting(self, process: Process, log: geolog.Log, read: ReaderWalk) -> None:
         try:

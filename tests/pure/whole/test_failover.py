@@ -385,6 +385,36 @@ async def test_a_reader_whose_settings_are_old_hears_that_the_new_home_began_bel
     assert found == [("diverged", 5, 8, 2), *new]
 
 
+@pytest.mark.parametrize("is_following", [True, False])
+async def test_a_reader_whose_settings_are_old_leaves_a_dead_place_behind_a_gap(
+    autojump_clock: MockClock, *, is_following: bool
+) -> None:
+    """The same, from a DLSN that the fork left behind: its segment tells the home."""
+    async with open_site() as site:
+        await append(site.east, range(10))
+        async with site.east.open_reader(STREAM) as reader:
+            before = [one async for one in reader]
+        await relay(site.west, 5)
+        record = await record_of(site.west)
+        scan = site.west._scan(record, record.log_in(TARGET, 0))  # noqa: SLF001
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(20, 25))
+        async with open_stream_reader(
+            [scan],
+            start=AtDlsn(before[8].dlsn),
+            stop=None,
+            is_following=is_following,
+            config=ReaderConfig(),
+        ) as reader:
+            items = reader.items()
+            with trio.fail_after(60):
+                found = [_told(await anext(items)) for _ in range(6)]
+
+    new = [(b"%d" % (15 + number), number, 2) for number in range(5, 10)]
+    assert found == [("diverged", None, 5, 2), *new]
+
+
 async def test_a_reader_at_the_latest_record_of_a_mirror_hears_that_its_log_was_cut(
     autojump_clock: MockClock,
 ) -> None:
