@@ -474,6 +474,15 @@ def test_another_record_may_not_stay_where_the_home_was() -> None:
     assert story.broken == {"1", "11", "18"}
 
 
+def test_the_last_records_are_those_of_the_branch_that_was_read() -> None:
+    story = Story()
+    there(story, b"a", b"b")
+    appended(story, b"b", 1, 2, 1)
+    read(story, 5, b"y", b"z", first=3, start=geolog.LastRecords(2))  # A fork left them behind.
+
+    assert "1" not in story.broken
+
+
 def test_a_reader_overtaken_by_a_trim_gets_a_gap() -> None:
     story = a_good_story()
     walk = read(story, 10, b"a")

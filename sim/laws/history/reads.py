@@ -41,12 +41,12 @@ def reads_hold_all_before_them(history: History, ending: Ending) -> Iterator[str
         for append in acknowledged:
             if not _is_due(read, append):
                 continue
-            found = known.get(append.place)
-            if read.start is not None and not (
-                found and _is_wanted(read.start, found, ends[found.partition])
-            ):
+            found, items = known.get(append.place), lists.get(append.partition, [])
+            # What the read ended with may have been left behind by a fork since.
+            end = max([ends[append.partition], *([end_of(items)] if items else [])])
+            if read.start is not None and not (found and _is_wanted(read.start, found, end)):
                 continue
-            if not _is_covered(lists.get(append.partition, []), append.sequence or 0):
+            if not _is_covered(items, append.sequence or 0):
                 yield (
                     f"a read by {read.reader} from {read.start or 'the earliest'} lacks"
                     f" sequence {append.sequence} of partition {append.partition},"
