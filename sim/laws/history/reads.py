@@ -42,7 +42,7 @@ def reads_hold_all_before_them(history: History, ending: Ending) -> Iterator[str
             if not _is_due(read, append):
                 continue
             found, items = known.get(append.place), lists.get(append.partition, [])
-            # What the read ended with may have been left behind by a fork since.
+            # A fork may have left the last records behind since.
             end = max([ends[append.partition], *([end_of(items)] if items else [])])
             if read.start is not None and not (found and _is_wanted(read.start, found, end)):
                 continue
