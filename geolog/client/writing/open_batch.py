@@ -63,9 +63,14 @@ class OpenBatch:
     """Whether another partition may have a record of one of these seqs."""
     is_posted: bool = False
     """Whether some of its records were posted: then `flush` tells what happened to it."""
+    is_plain: bool = True
+    """Whether its records have no more than a value and a key, and it takes more of them."""
     sealed: trio.Event = attrs.field(factory=trio.Event)
     sent: SentBatch | None = None
     """Set when it is sealed: what the owner was given, or an answer without it."""
+
+    def __attrs_post_init__(self) -> None:
+        self.is_plain = self.expect_sequence is None and not self.is_local_only
 
     async def wait_sent(self) -> SentBatch:
         """Wait until it is sealed; its answer may still be to come."""
@@ -110,12 +115,26 @@ class OpenBatch:
         if fields.key is not None or self.keys is not None:
             self.keys = _extended(self.keys, fields.key, slot, None)
         if fields.transaction_id is not None or self.transaction_ids is not None:
+            self.is_plain = False
             self.transaction_ids = _extended(
                 self.transaction_ids, fields.transaction_id, slot, None
             )
         if fields.headers is not None or self.headers is not None:
+            self.is_plain = False
             self.headers = _extended(self.headers, dict(fields.headers or {}), slot, {})
         return slot
+
+    def add_plain(
+        self, value: bytes, key: bytes | None, *, created_us: int, size_bytes: int
+    ) -> None:
+        """Add a record with no more than a value and a key to a batch of such records."""
+        self.values.append(value)
+        self.created_us.append(created_us)
+        self.size_bytes += size_bytes
+        if self.keys is not None:
+            self.keys.append(key)
+        elif key is not None:
+            self.keys = _extended(None, key, len(self.values) - 1, None)
 
     def seal(self) -> SealedBatch:
         """Fix its bytes; they take the place of the values."""

@@ -207,6 +207,26 @@ class PartitionBatcher:
         self._count()
         return filling, slot
 
+    def gather_plain(
+        self, value: bytes, key: bytes | None, size_bytes: int
+    ) -> OpenBatch | None:
+        """Add a nameless record with no more than a value and a key to the open batch.
+
+        None, and nothing is done, unless the batch takes it and stays open.
+        """
+        filling = self._filling
+        if (
+            filling is None
+            or not filling.is_plain
+            or filling.size_bytes + size_bytes >= self._config.batch_bytes
+            or self.ended is not None
+        ):
+            return None
+        filling.add_plain(value, key, created_us=self._now_us(), size_bytes=size_bytes)
+        self._counted_bytes += size_bytes
+        self._window.in_flight_bytes += size_bytes
+        return filling
+
     def _count(self) -> None:
         """Update the lane's share of the window."""
         now_bytes = self.in_flight_bytes

@@ -83,11 +83,6 @@ class _Run:
             and pending.slot == first.slot + len(self.started_s)
         )
 
-    def add(self, started_s: float, size_bytes: int) -> None:
-        """Add an append."""
-        self.started_s.append(started_s)
-        self.size_bytes += size_bytes
-
     @property
     def is_done(self) -> bool:
         """Whether the answers have arrived."""
@@ -148,6 +143,10 @@ class Pipeline:
         while self._repeats_count >= REPEATS_MAX:
             await self._taken.wait()
         started_s = trio.current_time()
+        if headers is None and transaction_id is None and seq is None and not local_only:
+            plain = self._writer.append_plain_nowait(value, key, expect_sequence)
+            if plain is not None:
+                return self._add(plain if is_answered else None, started_s, len(value))
         fields = RecordFields(
             value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
             expect_sequence=expect_sequence, local_only=local_only,
@@ -163,11 +162,31 @@ class Pipeline:
                     raise
                 is_duplicate = True
         answer = pending if is_answered else None
-        if not (self._runs and self._runs[-1].goes_on_with(answer)):
-            is_repeat = is_duplicate or isinstance(pending, RepeatedRecord)
-            self._runs.append(_Run(answer, is_duplicate, is_repeat, is_forgotten_skipped))
+        is_repeat = is_duplicate or isinstance(pending, RepeatedRecord)
+        return self._add(
+            answer, started_s, len(value),
+            is_duplicate=is_duplicate, is_repeat=is_repeat,
+            is_forgotten_skipped=is_forgotten_skipped,
+        )  # fmt: skip
+
+    def _add(
+        self,
+        answer: Pending | None,
+        started_s: float,
+        size_bytes: int,
+        *,
+        is_duplicate: bool = False,
+        is_repeat: bool = False,
+        is_forgotten_skipped: bool = False,
+    ) -> Pending | None:
+        """Note an append that is in flight; return its answer."""
+        runs = self._runs
+        if not (runs and runs[-1].goes_on_with(answer)):
+            runs.append(_Run(answer, is_duplicate, is_repeat, is_forgotten_skipped))
             self._repeats_count += is_repeat
-        self._runs[-1].add(started_s, len(value))
+        run = runs[-1]
+        run.started_s.append(started_s)
+        run.size_bytes += size_bytes
         self._unanswered_count += 1
         if self._unanswered_count == 1:
             self._wake()

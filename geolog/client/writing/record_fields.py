@@ -1,6 +1,6 @@
 """A record to append, and the checks it must pass before it joins a batch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
@@ -12,6 +12,9 @@ _RECORD_OVERHEAD_BYTES = 32
 """Upper bound of a record's bytes besides its values: three offsets, times and ids."""
 
 _HEADER_OVERHEAD_BYTES = 16
+
+_PLAIN_BYTES_MAX = 64 << 10
+"""Records above have a cost of their own: their bytes."""
 
 
 @attrs.define(kw_only=True)
@@ -94,6 +97,23 @@ def record_size_bytes(
             " store it elsewhere and append its address"
         )
     return size_bytes + _RECORD_OVERHEAD_BYTES
+
+
+def plain_size_bytes(value: bytes, key: bytes | None) -> int | None:
+    """The size in a batch of a small record with no more than a value and a key; else None."""
+    if type(value) is not bytes:
+        return None
+    size_bytes = len(value) + _RECORD_OVERHEAD_BYTES
+    if key is not None:
+        if type(key) is not bytes:
+            return None
+        size_bytes += len(key)
+    return size_bytes if size_bytes <= _PLAIN_BYTES_MAX else None
+
+
+def are_plain(values: Sequence[bytes], key: bytes | None) -> bool:
+    """Whether records of these values and this key are all small and right."""
+    return all(plain_size_bytes(value, key) is not None for value in values)
 
 
 def _not_bytes(name: str, given: object) -> InvalidArgumentError:

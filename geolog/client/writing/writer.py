@@ -22,7 +22,13 @@ from geolog.client.writing.partition_batcher import (
     WriterConfig,
 )
 from geolog.client.writing.partitioner import NamedPartitioner, Partitioner
-from geolog.client.writing.record_fields import RecordFields, checked_records, size_of
+from geolog.client.writing.record_fields import (
+    RecordFields,
+    are_plain,
+    checked_records,
+    plain_size_bytes,
+    size_of,
+)
 from geolog.client.writing.writer_pending import (
     AckLevel,
     NewRecord,
@@ -178,17 +184,33 @@ class Writer:
         it, and the error of the first that failed is raised: then any of the records may be in
         the log.
         """
+        values = list(values)
         pending: list[Pending] = []
-        for fields in checked_records(values, key=key, headers=headers, local_only=local_only):
-            while True:
-                try:
-                    pending.append(self.append_fields_nowait(fields))
-                    break
-                except trio.WouldBlock:
-                    await self.wait_writable()
+        if headers is None and not local_only and are_plain(values, key):
+            for value in values:
+                plain = self.append_plain_nowait(value, key)
+                pending.append(
+                    plain
+                    if plain is not None
+                    else await self._append_when_writable(RecordFields(value=value, key=key))
+                )
+        else:
+            records = checked_records(values, key=key, headers=headers, local_only=local_only)
+            pending = [await self._append_when_writable(fields) for fields in records]
         if not pending:
             await trio.lowlevel.checkpoint()
-        return [await one.wait() for one in pending]
+        receipts: list[Receipt] = []
+        for one in pending:  # The records of a batch are answered together.
+            is_known = receipts and one.is_done
+            receipts.append(one.receipt_nowait() if is_known else await one.wait())
+        return receipts
+
+    async def _append_when_writable(self, fields: RecordFields) -> Pending:
+        while True:
+            try:
+                return self.append_fields_nowait(fields)
+            except trio.WouldBlock:
+                await self.wait_writable()
 
     async def post(
         self,
@@ -204,6 +226,10 @@ class Writer:
         If the record is refused, or may be lost, `flush` raises the error. If the writer fails,
         a later call does so, too.
         """
+        if headers is None and transaction_id is None and not local_only:
+            plain = self.append_plain_nowait(value, key, is_posted=True)
+            if plain is not None:
+                return
         await self._gather_when_writable(
             RecordFields(
                 value=value, key=key, headers=headers, transaction_id=transaction_id,
@@ -238,6 +264,10 @@ class Writer:
 
         A named writer's window is also full while a partition has 64 unanswered batches of it.
         """
+        if headers is None and transaction_id is None and seq is None and not local_only:
+            plain = self.append_plain_nowait(value, key, expect_sequence)
+            if plain is not None:
+                return plain
         return self.append_fields_nowait(
             RecordFields(
                 value=value, key=key, headers=headers, transaction_id=transaction_id, seq=seq,
@@ -251,6 +281,40 @@ class Writer:
         if place is not None:
             self.lanes[place].send_soon()
         return pending
+
+    def append_plain_nowait(
+        self,
+        value: bytes,
+        key: bytes | None,
+        expect_sequence: int | None = None,
+        *,
+        is_posted: bool = False,
+    ) -> Pending | None:
+        """Append a record with no more than a value and a key, if it just joins a batch.
+
+        Most records do, and this is the short way for them. None, and nothing is done, for one
+        that is wrong, finds no room, or opens or fills a batch: `append_fields_nowait` takes it
+        or says why not.
+        """
+        size_bytes = plain_size_bytes(value, key)
+        if (
+            size_bytes is None
+            or expect_sequence is not None
+            or self._named is not None
+            or self._is_closed
+            or self._window.in_flight_bytes + size_bytes > self._config.in_flight_bytes
+        ):
+            return None
+        place = 0
+        if len(self.lanes) > 1:
+            place = self._partitioner.partition_of(key, size_bytes)
+        # The task that seals batches knows of this one: it was told when the batch was opened.
+        batch = self.lanes[place].gather_plain(value, key, size_bytes)
+        if batch is None:
+            return None
+        if is_posted:
+            batch.is_posted = True
+        return NewRecord(self._terms[place], batch, len(batch.values) - 1)
 
     def _gather(self, fields: RecordFields, size_bytes: int) -> tuple[int | None, Pending]:
         """Take a record in; return the index of its lane (None for a repeat) and its append."""

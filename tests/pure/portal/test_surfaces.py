@@ -23,7 +23,13 @@ OF_TRIO_ALONE = {
         "close",
     },
     # Called by other code in trio.
-    "Writer": {"append_fields_nowait", "close", "failure", "has_spool"},
+    "Writer": {
+        "append_fields_nowait",
+        "append_plain_nowait",
+        "close",
+        "failure",
+        "has_spool",
+    },
     # For queues, proxies.
     "Reader": {"close", "runs_ahead", "on_taken", "commit_through", "wait_stored"},
     "Pending": {"wait_done"},
