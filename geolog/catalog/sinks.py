@@ -23,6 +23,7 @@ from geolog.metadata.seam import (
     BadVersionError,
     Check,
     Create,
+    Delete,
     Freshness,
     Metadata,
     NodeExistsError,
@@ -34,8 +35,9 @@ from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.sink_copy import NO_BATCH, SinkRecord, StagedLedger
 
-PARTS_MAX = 4000
-"""Staging ledgers of one batch: more do not fit one request to the metadata store."""
+PARTS_MAX = 2000
+"""Staging ledgers of one batch: more, for streams with long names, do not fit one request to
+the metadata store."""
 
 
 def sink_id_of(sink: str) -> str:
@@ -134,13 +136,22 @@ class SinkCatalog:
         )
         return [_staged_of(name) for name in sorted(names)]
 
-    async def drop(self, sink: str, dropped: Sequence[StagedLedger]) -> None:
-        """Take staging ledgers off the list, and delete their records. Idempotent."""
+    async def drop(
+        self, sink: str, dropped: Sequence[StagedLedger], *, unless_changed: int | None = None
+    ) -> None:
+        """Take staging ledgers off the list, and delete their records. Idempotent.
+
+        unless_changed: the version of the sink's record in which they are not needed;
+        BadVersionError if it has another now.
+        """
         sink_id = sink_id_of(sink)
         for staged in dropped:
             # First off the list: from then on no driver records it.
+            off: list[Operation] = [Delete(self._line(sink_id, staged))]
+            if unless_changed is not None:
+                off.append(Check(self._paths.sink(sink_id), unless_changed))
             with suppress(NoNodeError):
-                await self._metadata.delete(self._line(sink_id, staged))
+                await self._metadata.multi(off)
             with suppress(NoNodeError, BadVersionError):
                 await self._metadata.multi([self._ledgers.delete(staged.ledger)])
         await self._ledgers.drop_empty_buckets([staged.ledger for staged in dropped])

@@ -31,6 +31,9 @@ from geolog.protocol.ids import LedgerId
 
 NO_BATCH = -1
 
+NO_QUERY = "batch write"
+"""In place of a query's id: the batch of a write that belongs to none."""
+
 
 @attrs.frozen
 class StagedPart:
@@ -61,6 +64,8 @@ class SinkRecord:
 
     sink: str
     """Its identity, as its user knows it."""
+    query: str = ""
+    """Spark's id of the query, which a restart keeps; empty if the driver did not say."""
     checkpoint: str = ""
     """The place of the query's checkpoints; empty if the driver did not say."""
     batch: int = NO_BATCH
@@ -97,6 +102,8 @@ class StagedBatch:
     """The driver; no other has this name."""
     run: str = ""
     """The run whose tasks staged it."""
+    query: str = ""
+    """Spark's id of the query: one for each set of checkpoints."""
     checkpoint: str = ""
     is_repeatable: bool = True
     """Whether a query repeats its last batch when it is started again, as streams do."""
@@ -141,12 +148,8 @@ Step = RecordNext | FinishCopy | Finished | RefuseBatch
 
 def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
     """The next step towards having this batch in the log."""
-    if known.checkpoint and given.checkpoint and known.checkpoint != given.checkpoint:
-        return RefuseBatch(
-            f"writer {known.sink!r} belongs to the query with the checkpoints in"
-            f" {known.checkpoint}; this one has its in {given.checkpoint}: give each query a"
-            " writer of its own"
-        )
+    if _belongs_to_another(known, given):
+        return RefuseBatch(_told_of_another(known, given))
     if given.batch < known.batch:
         return RefuseBatch(
             f"batch {given.batch} of {known.sink!r} comes after batch {known.batch}: another"
@@ -159,7 +162,7 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
         return FinishCopy(attrs.evolve(known, copier=given.copier))
     if given.batch == known.batch:
         is_own_list = known.parts == given.parts
-        if is_own_list:
+        if is_own_list or known.copier == given.copier:
             return Finished(is_own_list)
         if given.is_repeatable and not _is_of_another_query(known, given):
             return Finished(is_own_list)
@@ -179,6 +182,7 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
     return RecordNext(
         SinkRecord(
             sink=known.sink,
+            query=given.query or known.query,
             checkpoint=given.checkpoint or known.checkpoint,
             batch=given.batch,
             parts=given.parts,
@@ -189,13 +193,42 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
     )
 
 
+def _belongs_to_another(known: SinkRecord, given: StagedBatch) -> bool:
+    """Whether the sink certainly belongs to another query or write than this one."""
+    if known.query and given.query:
+        return known.query != given.query
+    return bool(known.checkpoint and given.checkpoint and known.checkpoint != given.checkpoint)
+
+
+def _told_of_another(known: SinkRecord, given: StagedBatch) -> str:
+    if NO_QUERY in (known.query, given.query):
+        first, now = "a streaming query", "a batch write"
+        if known.query == NO_QUERY:
+            first, now = now, first
+        return (
+            f"writer {known.sink!r} is the name of {first}, and this is {now}: give each a"
+            " writer of its own"
+        )
+    if known.checkpoint and known.checkpoint == given.checkpoint:
+        return (
+            f"{known.sink!r} is another query, whose checkpoints were in {known.checkpoint},"
+            " too: they were deleted, or are on another machine. If this query is a new one,"
+            " give it a writer of its own with .option('writer', NAME)"
+        )
+    return (
+        f"writer {known.sink!r} belongs to the query with the checkpoints in"
+        f" {known.checkpoint or 'another place'}; this one has its in"
+        f" {given.checkpoint or 'another place'}: give each query a writer of its own"
+    )
+
+
 def _is_of_another_query(known: SinkRecord, given: StagedBatch) -> bool:
     """Whether a batch that seems repeated is certainly another query's.
 
-    The same checkpoints make the same query, whatever a repeated batch has. Where one of the
-    two is not known, the rows must be as many.
+    The same query may repeat a batch with other rows. Where one of the two is not known, the
+    rows must be as many.
     """
-    if known.checkpoint and given.checkpoint:
+    if (known.query and given.query) or (known.checkpoint and given.checkpoint):
         return False
     return _counts(known.parts) != _counts(given.parts)
 

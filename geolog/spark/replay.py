@@ -151,7 +151,8 @@ async def _finish_begun(target: ReplayTarget, writer: str) -> bool:
                 " records. To append them again, give it another name (--writer)"
             )
         copier = f"{log.access.rng.getrandbits(128):032x}"
-        await SinkCommit(log, writer).commit(StagedBatch(record.batch, record.parts, copier))
+        left = StagedBatch(record.batch, record.parts, copier, query=record.query)
+        await SinkCommit(log, writer).commit(left)
         return True
 
 

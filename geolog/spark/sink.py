@@ -29,7 +29,7 @@ from geolog.client.log import Log
 from geolog.client.staging.sink_commit import SinkCommit
 from geolog.client.staging.staging_writer import StagingWriter, open_staging_writer
 from geolog.client.writing.writer import Writer
-from geolog.protocol.sink_copy import StagedBatch, StagedPart
+from geolog.protocol.sink_copy import NO_QUERY, StagedBatch, StagedPart
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.spark.sink_options import SinkOptions, parse_sink_options
 from geolog.spark.sink_rows import SinkRow, check_sink_schema, rows_in
@@ -51,7 +51,8 @@ _BATCH_WRITE = 0
 
 
 _BATCH_PROPERTY = "streaming.sql.batchId"
-"""Where Spark tells the tasks of a streaming query which batch they work for."""
+_QUERY_PROPERTY = "sql.streaming.queryId"
+"""Where Spark tells the tasks of a streaming query which batch and query they work for."""
 
 
 @attrs.frozen
@@ -59,6 +60,7 @@ class StagedMessage(WriterCommitMessage):
     """What one task staged."""
 
     run: str
+    query: str
     parts: tuple[StagedPart, ...]
 
 
@@ -78,7 +80,8 @@ class _Sink:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
         try:
-            return StagedMessage(self._run_name, trio.run(self._write, iterator))
+            parts = trio.run(self._write, iterator)
+            return StagedMessage(self._run_name, self._query_of_task(), parts)
         except GeologError as error:
             raise error.with_traceback(None) from None
 
@@ -101,6 +104,10 @@ class _Sink:
 
     def _batch_of_task(self) -> int:
         """The batch that this task works for."""
+        raise NotImplementedError
+
+    def _query_of_task(self) -> str:
+        """The query that this task works for."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -139,6 +146,7 @@ class _Sink:
                     parts,
                     copier=f"{log.access.rng.getrandbits(128):032x}",
                     run=staged[0].run if staged else "",
+                    query=staged[0].query if staged else "",
                     checkpoint=checkpoint,
                     is_repeatable=is_repeatable,
                 )
@@ -168,6 +176,9 @@ class GeologSink(_Sink, DataSourceArrowWriter):
     def _batch_of_task(self) -> int:
         return _BATCH_WRITE
 
+    def _query_of_task(self) -> str:
+        return NO_QUERY
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Bring what the tasks staged into the streams."""
         self._commit(messages, _BATCH_WRITE, is_repeatable=False)
@@ -181,15 +192,10 @@ class GeologStreamSink(_Sink, DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query."""
 
     def _batch_of_task(self) -> int:
-        task = TaskContext.get()
-        told = None if task is None else task.getLocalProperty(_BATCH_PROPERTY)
-        if told is None:
-            raise UnavailableError(
-                f"this Spark does not tell its tasks the batch ({_BATCH_PROPERTY}), which"
-                " exactlyOnce needs: use PySpark as geolog[spark] installs it, or set"
-                " exactlyOnce to false"
-            )
-        return int(told)
+        return int(_told_to_task(_BATCH_PROPERTY))
+
+    def _query_of_task(self) -> str:
+        return "" if self._options.sink is None else _told_to_task(_QUERY_PROPERTY)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's.
         """Bring what the tasks of a batch staged into the streams."""
@@ -198,6 +204,18 @@ class GeologStreamSink(_Sink, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's.
         """Drop what the tasks of a batch staged."""
         self._abort(messages)
+
+
+def _told_to_task(name: str) -> str:
+    """A property that Spark gives to the tasks of a query, whatever stages come before."""
+    task = TaskContext.get()
+    told = None if task is None else task.getLocalProperty(name)
+    if told is None:
+        raise UnavailableError(
+            f"this Spark does not tell its tasks {name}, which exactlyOnce needs: use PySpark"
+            " as geolog[spark] installs it, or set exactlyOnce to false"
+        )
+    return told
 
 
 def batch_sink(

@@ -1,5 +1,6 @@
 """Options of the Spark sink, parsed once on the driver. Names are case-insensitive."""
 
+import re
 from collections.abc import Mapping
 
 import attrs
@@ -75,6 +76,12 @@ def parse_sink_options(
     )
 
 
+def _one_spelling(location: str) -> str:
+    """A path of the local file system as one text, however it is written."""
+    path = re.sub("^file:/+", "/", location)
+    return re.sub("(?<!:)/+", "/", path).rstrip("/") or "/"
+
+
 def _by_name(given: Mapping[str, str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for key, value in given.items():
@@ -108,7 +115,7 @@ def _sink(options: Mapping[str, str], *, is_streaming: bool) -> str | None:
     if writer is not None:
         return writer
     if is_streaming and options.get("checkpointLocation"):
-        return f"checkpoint:{options['checkpointLocation']}"
+        return f"checkpoint:{_one_spelling(options['checkpointLocation'])}"
     what = (
         "an explicit checkpointLocation, or give the query a name with .option('writer', NAME)"
         if is_streaming

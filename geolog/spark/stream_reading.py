@@ -223,13 +223,21 @@ class GeologStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _show(
         self, log: Log, cursor: str, places: Mapping[PartitionKey, TriggerPlace]
     ) -> None:
-        """Move the cursor to where the query is."""
-        positions: dict[str, dict[int, Position]] = defaultdict(dict)
+        """Move the cursor to where the query is, in streams that are the ones it read."""
+        known: dict[str, dict[int, TriggerPlace]] = defaultdict(dict)
         for (stream, partition), place in places.items():
-            positions[stream][partition] = place.position
-        for stream, committed in positions.items():
+            known[stream][partition] = place
+        for stream, read in known.items():
             try:
-                await log.commit_cursor(stream, cursor, committed)
+                created_us = await log.stream_created_us(stream)
+                # A position in another life of the stream says nothing about this one.
+                committed = {
+                    number: place.position
+                    for number, place in read.items()
+                    if place.created_us == created_us
+                }
+                if committed:
+                    await log.commit_cursor(stream, cursor, committed)
             except CursorHeldError:
                 raise
             except (ConflictError, NoSuchStreamError) as error:

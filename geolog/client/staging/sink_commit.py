@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from geolog.catalog.sinks import SinkCatalog, VersionedSink, sink_id_of
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending
@@ -32,11 +33,22 @@ from geolog.protocol.sink_copy import (
     garbage_of,
     on_commit,
 )
+from geolog.protocol.stream_state import StreamName
 from geolog.wire.batch import Batch
-from topology.errors import ConflictError, DataLostError, FencedError, OutcomeUnknownError
+from topology.errors import (
+    ConflictError,
+    DataLostError,
+    FencedError,
+    GeologError,
+    OutcomeUnknownError,
+    SealedError,
+)
 
-_TRIES_MAX = 4
+_TRIES_MAX = 8
 """Times that a driver which has a batch takes its stream back from another writer."""
+
+_PAUSE_S = 0.25
+"""Longest pause before the second time; longer ones follow."""
 
 _PENDING_MAX = 4096
 """Appends without an answer; the writer's window bounds their bytes."""
@@ -74,6 +86,7 @@ class SinkCommit:
             found = await self._sinks.ensure(self._sink)
             match on_commit(found.record, given):
                 case RecordNext(record):
+                    await self._check_streams(record)
                     held = await self._hold(found, record, staged_by=given.run)
                     copied_count += await self._copy(held)
                 case FinishCopy(record):
@@ -89,13 +102,26 @@ class SinkCommit:
 
     async def abort(self, ended_runs: Container[str]) -> None:
         """Drop the staging of these runs and of past batches, unless it is being copied."""
-        known = (await self._sinks.ensure(self._sink)).record
-        await self._drop_garbage(known, ended_runs)
+        while True:
+            found = await self._sinks.ensure(self._sink)
+            listed = await self._sinks.listed(self._sink)
+            garbage = garbage_of(found.record, listed, ended_runs=ended_runs)
+            try:
+                # A record that one of the runs has sent may arrive even now, and needs it.
+                return await self._sinks.drop(self._sink, garbage, unless_changed=found.version)
+            except BadVersionError:
+                continue
 
-    async def _drop_garbage(self, known: SinkRecord, ended_runs: Container[str] = ()) -> None:
+    async def _drop_garbage(self, known: SinkRecord) -> None:
         listed = await self._sinks.listed(self._sink)
-        garbage = garbage_of(known, listed, ended_runs=ended_runs)
-        await self._sinks.drop(self._sink, garbage)
+        await self._sinks.drop(self._sink, garbage_of(known, listed))
+
+    async def _check_streams(self, record: SinkRecord) -> None:
+        """Refuse a batch for streams that take nothing: once recorded, it must be copied."""
+        catalog = StreamCatalog(self._access.metadata, self._access.paths)
+        for name in sorted({part.stream for part in record.parts}):
+            if (await catalog.read_latest(StreamName.parse(name))).is_sealed:
+                raise SealedError(f"{name} is sealed: it takes no more records")
 
     async def _hold(
         self, found: VersionedSink, record: SinkRecord, *, staged_by: str | None = None
@@ -117,6 +143,22 @@ class SinkCommit:
             " has the batch now. Run one driver of a query, or give each a writer of its own"
         )
 
+    def _expired(self, stream: str) -> DataLostError:
+        return DataLostError(
+            f"staging of {self._sink!r} for {stream} has expired before it was copied: compare"
+            " the stream with the query's source, then give the query a new writer"
+        )
+
+    def _crowded_out(self, stream: str, error: GeologError) -> GeologError:
+        """The error of a driver from which other writers took the stream again and again."""
+        if not isinstance(error, FencedError):
+            return error
+        return FencedError(
+            f"other writers take {stream} from {self._sink!r} time and again ({error}). A"
+            " direct writer takes a stream from the one before it: start write proxies, through"
+            " which any number append; or stop the others. Then run the batch again"
+        )
+
     async def _copy(self, held: VersionedSink) -> int:
         """Copy what the log lacks of the recorded batch; return how many records that was."""
         copied_count = 0
@@ -136,12 +178,17 @@ class SinkCommit:
                 raise self._overtaken(held.record.batch)
             try:
                 return await self._copy_parts(stream, held.record)
-            except (FencedError, ConflictError, OutcomeUnknownError):
+            except NoSuchLedgerError as error:
+                if (await self._sinks.ensure(self._sink)).version != held.version:
+                    raise self._overtaken(held.record.batch) from None
+                raise self._expired(stream) from error
+            except (FencedError, ConflictError, OutcomeUnknownError) as error:
                 # A driver that this one took over from may have opened the stream after it. It
                 # stops as soon as it looks at the record, so one of the two goes on.
                 tries_count += 1
                 if tries_count >= _TRIES_MAX:
-                    raise
+                    raise self._crowded_out(stream, error) from error
+                await trio.sleep(self._access.rng.uniform(0, _PAUSE_S * tries_count))
 
     async def _copy_parts(self, stream: str, record: SinkRecord) -> int:
         copied_count = 0
@@ -176,15 +223,7 @@ class SinkCommit:
 
     async def _batches(self, part: StagedPart) -> AsyncGenerator[Batch, None]:
         """Read a staging ledger, in order."""
-        try:
-            ledger = (await self._access.ledgers.read_latest(part.ledger)).record
-        except NoSuchLedgerError:
-            raise DataLostError(
-                f"staging ledger {part.ledger} of {self._sink!r}, recorded with"
-                f" {part.records_count} records for {part.stream}, has expired before it was"
-                " copied: compare the stream with the query's source, then give the query a"
-                " new writer"
-            ) from None
+        ledger = (await self._access.ledgers.read_latest(part.ledger)).record
         last = ledger.last_entry
         if last is None or last < 0:
             return

@@ -58,6 +58,10 @@ class SparkRestartsOptions:
     seed: int = 0
 
 
+_OF_TWO_DRIVERS = ("another driver", "Multiple streaming jobs detected")
+"""Words of the sink, and of Spark where it notices first that two queries share checkpoints."""
+
+
 class DriverFailedError(UnavailableError):
     """The query failed in its driver, which says why."""
 
@@ -283,7 +287,7 @@ class _SparkRestarts:
         }
         wrong = ("lost", "repeated", "foreign", "out_of_order", "cursor_lag")
         self._problems += [f"{name} is {counts[name]}" for name in wrong if counts[name]]
-        if "another driver" not in why:
+        if not any(words in why for words in _OF_TWO_DRIVERS):
             self._problems.append(f"the second driver does not say that there is one: {why}")
         by_kind = {
             name: [one["next_batch_s"] for one in self._rounds if one["is_driver"] == is_driver]

@@ -54,9 +54,22 @@ class Driver:
             return await writer.seal()
 
     async def commit(
-        self, batch: int, *parts: StagedPart, is_repeatable: bool = True
+        self,
+        batch: int,
+        *parts: StagedPart,
+        query: str = "",
+        checkpoint: str = "",
+        is_repeatable: bool = True,
     ) -> CommitReport:
-        given = StagedBatch(batch, parts, self.name, self.name, is_repeatable=is_repeatable)
+        given = StagedBatch(
+            batch,
+            parts,
+            copier=f"{self.name}-{self.log.access.rng.getrandbits(64)}",
+            run=self.name,
+            query=query,
+            checkpoint=checkpoint,
+            is_repeatable=is_repeatable,
+        )
         return await SinkCommit(self.log, SINK).commit(given)
 
     async def abort(self) -> None:
@@ -284,6 +297,9 @@ async def test_a_stream_that_is_sealed_under_the_job_fails_the_commit(
 
         with pytest.raises(geolog.SealedError, match=STREAM):
             await driver.commit(0, staged)
+        await driver.abort()
+
+        assert await driver.listed_count() == 0
 
 
 async def test_an_aborted_job_leaves_no_staging(autojump_clock: MockClock) -> None:

@@ -1,0 +1,171 @@
+"""Drivers of one sink meet half copies, each other's names, and a record on its way."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+import geolog
+from geolog.catalog.sinks import SinkCatalog
+from geolog.client.staging.sink_commit import SinkCommit
+from geolog.client.writing.writer import Writer
+from geolog.protocol.sink_copy import NO_QUERY, StagedBatch, StagedLedger, StagedPart
+from tests.pure.whole.clusters import STREAM, open_world
+from tests.pure.whole.test_sinks import SINK, Driver, rows_of
+
+VALUES = [f"{number:04d}" for number in range(50)]
+
+
+@pytest.mark.parametrize("died_after_ms", [2, 3, 4, 5, 6])
+async def test_a_batch_write_that_was_killed_is_finished_by_the_next_under_its_name(
+    autojump_clock: MockClock, died_after_ms: int
+) -> None:
+    async with open_world(seed=died_after_ms) as world:
+        first, again = Driver(world.log, "first"), Driver(world.log, "again")
+        staged = await first.stage(rows_of(*VALUES))
+        with trio.move_on_after(died_after_ms / 1000):
+            await first.commit(0, staged, query=NO_QUERY, is_repeatable=False)
+        await again.commit(
+            0, await again.stage(rows_of(*VALUES)), query=NO_QUERY, is_repeatable=False
+        )
+
+        assert await again.values() == [value.encode() for value in VALUES]
+        assert await again.listed_count() == 0
+
+
+async def test_a_query_whose_checkpoints_were_deleted_is_another_one(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        before, after = Driver(world.log, "before"), Driver(world.log, "after")
+        await before.commit(
+            0, await before.stage(rows_of("a")), query="one", checkpoint="/checkpoint"
+        )
+        staged = await after.stage(rows_of("b"))
+
+        with pytest.raises(geolog.ConflictError, match="they were deleted, or are on another"):
+            await after.commit(0, staged, query="two", checkpoint="/checkpoint")
+        assert await after.values() == [b"a"]
+
+
+async def test_a_query_repeats_a_batch_with_other_rows_and_another_spelling(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        first, again = Driver(world.log, "first"), Driver(world.log, "again")
+        await first.commit(0, await first.stage(rows_of("a")), query="one", checkpoint="/c")
+        report = await again.commit(
+            0, await again.stage(rows_of("a", "b")), query="one", checkpoint="file:/c"
+        )
+
+        assert not report.is_own_list
+        assert await again.values() == [b"a"]
+
+
+async def test_a_query_under_the_name_of_a_batch_write_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        await driver.commit(
+            0, await driver.stage(rows_of("a")), query=NO_QUERY, is_repeatable=False
+        )
+        staged = await driver.stage(rows_of("b"))
+
+        with pytest.raises(geolog.ConflictError, match="is the name of a batch write"):
+            await driver.commit(0, staged, query="one")
+
+
+async def test_a_batch_for_a_sealed_stream_is_not_recorded_so_the_query_can_go_on(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        await world.log.create_stream("shop/more", survive="1 region")
+        driver, again = Driver(world.log, "first"), Driver(world.log, "again")
+        here = await driver.stage(rows_of("a"))
+        there = await driver.stage(rows_of("b"), stream="shop/more")
+        await world.log.seal_stream(STREAM)
+        with pytest.raises(geolog.SealedError, match=STREAM):
+            await driver.commit(0, here, there)
+        await driver.abort()
+        await again.commit(0, await again.stage(rows_of("b"), stream="shop/more"))
+
+        assert await again.values("shop/more") == [b"b"]
+
+
+class InterruptedCommit(SinkCommit):
+    """Another driver commits the batch before this one copies its second part."""
+
+    other: Driver
+    copies_count = 0
+
+    async def _copy_part(self, writer: Writer, part: StagedPart, seq: int) -> int:
+        self.copies_count += 1
+        if self.copies_count == 2:
+            await self.other.commit(0, await self.other.stage(rows_of("a", "b")))
+        return await super()._copy_part(writer, part, seq)
+
+
+async def test_a_driver_that_is_overtaken_between_two_parts_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, world.cluster.open_client("eu-west") as other:
+        slow, quick = Driver(world.log, "slow"), Driver(other, "quick")
+        parts = (await slow.stage(rows_of("a")), await slow.stage(rows_of("b")))
+        commit = InterruptedCommit(world.log, SINK)
+        commit.other = quick
+
+        with pytest.raises(geolog.ConflictError, match=r"another driver of .* took over"):
+            await commit.commit(StagedBatch(0, parts, "slow", "slow"))
+        assert await quick.values() == [b"a", b"b"]
+
+
+async def test_an_abort_leaves_what_its_own_run_has_recorded_meanwhile(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver was stopped in its commit, and the record arrives while it aborts."""
+    async with open_world() as world:
+        driver, again = Driver(world.log, "one"), Driver(world.log, "again")
+        staged = await driver.stage(rows_of("a", "b"))
+        listed = SinkCatalog.listed
+
+        async def late(self: SinkCatalog, sink: str) -> list[StagedLedger]:
+            monkeypatch.setattr(SinkCatalog, "listed", listed)
+            with trio.move_on_after(0.005):
+                await driver.commit(0, staged)
+            record = (await self.ensure(SINK)).record
+            assert (record.batch, record.is_copied) == (0, False)
+            return await listed(self, sink)
+
+        monkeypatch.setattr(SinkCatalog, "listed", late)
+        await driver.abort()
+        await again.commit(0, await again.stage(rows_of("a", "b")))
+
+        assert await again.values() == [b"a", b"b"]
+
+
+async def test_an_application_that_takes_the_stream_back_does_not_end_a_commit(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        world.cluster.open_client("us-east", host="application") as application,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def take_back() -> None:
+            for _ in range(5):
+                try:
+                    async with application.open_writer(STREAM) as writer:
+                        while True:
+                            await writer.append(b"application")
+                            await trio.sleep(0.002)
+                except (geolog.FencedError, geolog.OutcomeUnknownError):
+                    pass
+
+        nursery.start_soon(take_back)
+        await trio.sleep(1)
+        driver = Driver(world.log)
+        rows = [b"%d" % number * 300 for number in range(5000)]
+        await driver.commit(0, await driver.stage([(None, value) for value in rows]))
+
+        assert [one for one in await driver.values() if one != b"application"] == rows
