@@ -16,6 +16,8 @@ _PORT = 7200
 _WINDOW_BYTES = 64 << 10
 """Small, so that links wait for their targets."""
 
+_BUFFERS_ENTRIES = (3, 100_000, 20)
+
 
 @attrs.define(eq=False)
 class WorldRelay:
@@ -41,6 +43,13 @@ class WorldRelay:
             listen=Address(self.host, _PORT),
             relay_id=self.host,
             window_bytes=_WINDOW_BYTES,
-            buffer_entries=knobs.relay_buffer_entries,
+            buffer_entries=self._buffer_entries(knobs),
             redial_s=0.2,
         )
+
+    def _buffer_entries(self, knobs: Knobs) -> int:
+        """The bound of its buffer; where settings change, another one after each restart."""
+        if knobs.settings_rest_s_max is None:
+            return knobs.relay_buffer_entries
+        bounds = (knobs.relay_buffer_entries, *_BUFFERS_ENTRIES)
+        return bounds[len(self.relays) % len(bounds)]
