@@ -99,6 +99,8 @@ SOMETIMES = {
     "cursor-sought": "the position of a cursor is set back while it is read",
     "set-pause": "a target of the relayed stream is paused",
     "set-resume": "its paused targets go on",
+    "set-remove": "one of its targets is removed, and its mirrors deleted",
+    "set-add": "all regions are targets again",
     "set-hold": "it is set to keep all for its mirrors",
     "set-evict": "it is set to let mirrors go on behind a gap",
     "set-bound": "it gets a bound on what the loss of its home may cost",

@@ -78,7 +78,12 @@ def with_settings_and_truncations(options: Options, draws: Draws) -> Options:
     return attrs.evolve(
         drawn,
         stream=attrs.evolve(drawn.stream, truncation_rest_s_max=0.5, seal_after_s_max=None),
-        knobs=attrs.evolve(drawn.knobs, relay_evict_bytes=None, settings_rest_s_max=1.0),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            relay_evict_bytes=None,
+            settings_rest_s_max=3.0,
+            settings_only_paused=True,
+        ),
     )
 
 

@@ -252,6 +252,8 @@ class History:
     """How many partitions there certainly are, and how many there may be."""
     stops_when_isolated: bool = attrs.field(default=False, init=False)
     """Whether the stream takes no appends while its home is cut off."""
+    targets_removed: set[str] = attrs.field(factory=set, init=False)
+    """Regions that were no target for a while: their mirrors were made again."""
     may_evict: bool = attrs.field(default=False, init=False)
     """Whether the stream may let mirrors go on without what they lack."""
     may_forget_writers: bool = attrs.field(default=False, init=False)

@@ -92,6 +92,8 @@ class Knobs:
     settings_rest_s_max: float | None = None
     """Longest rest of an operator between two changes of settings of the relayed stream: paused
     targets, hold or evict, and a bound on loss; None: nobody changes them."""
+    settings_only_paused: bool = False
+    """Whether this operator only pauses targets and lets them go on."""
     rpo_max_bytes: int | None = None
     """Bytes of a partition that the loss of its home may cost; None: any."""
     rpo_max_s: float | None = None

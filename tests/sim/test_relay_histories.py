@@ -104,18 +104,19 @@ def test_a_target_that_lost_all_its_disks_is_sent_everything_again() -> None:
 
 
 def test_settings_change_while_the_stream_is_relayed() -> None:
-    drawn = with_settings_changed(BASE, Draws(3))
+    drawn = with_settings_changed(BASE, Draws(8))
     report = run_seed(
-        3,
+        8,
         options=attrs.evolve(
             drawn,
-            hazards=attrs.evolve(drawn.hazards, chaos_s=8.0),
-            knobs=attrs.evolve(drawn.knobs, settings_rest_s_max=0.6),
+            stream=attrs.evolve(drawn.stream, seal_after_s_max=None),
+            hazards=attrs.evolve(drawn.hazards, chaos_s=10.0),
+            knobs=attrs.evolve(drawn.knobs, settings_rest_s_max=0.4),
         ),
     )
 
     assert report.violations == []
-    wanted = ("pause", "resume", "hold", "evict", "bound", "unbound")
+    wanted = ("pause", "resume", "hold", "evict", "bound", "unbound", "remove", "add")
     assert {f"set-{one}" for one in wanted} <= set(report.sometimes)
 
 

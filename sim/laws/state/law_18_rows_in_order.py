@@ -29,6 +29,8 @@ class RowsInOrder:
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the current rows with those before, and with the home's."""
+        for mirror in now.made_again:
+            self._before.pop(mirror, None)
         lists = now.logs, now.log_trims
         if lists == self._looked_at:
             return

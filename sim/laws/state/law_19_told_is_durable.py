@@ -35,8 +35,8 @@ class ToldIsDurable:
             region, partition = mirror
             words = f"{relay_id} believes {durable} of partition {partition} durable"
             has_fallen = before is not None and (durable is None or durable < before)
-            if region in now.world.wiped:
-                continue  # It was true before the disks were lost, and is until this is heard.
+            if region in now.world.wiped or region in now.history.targets_removed:
+                continue  # It was true before the loss of the mirror, and is until it is heard.
             if has_fallen and not (durable is None and _is_begun_again(now, mirror)):
                 yield f"{words} in {region}, and {before} earlier"
             if durable is not None and not _is_durable(now, mirror, durable):

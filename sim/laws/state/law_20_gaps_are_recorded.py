@@ -25,11 +25,20 @@ class GapsAreRecorded:
 
     def breaches(self, now: Look) -> Iterator[str]:
         """Check new gaps, and new rows that do not follow the one before."""
+        for mirror in now.made_again:
+            self._forget(mirror)
         for mirror, trim in now.log_trims.items():
             region, partition = mirror
             for words in (*self._of_gap(now, mirror, trim), *self._of_rows(now, mirror, trim)):
                 yield f"the mirror of partition {partition} in {region} {words}"
             self._gaps[mirror] = trim
+
+    def _forget(self, mirror: MirrorKey) -> None:
+        """The mirror was made again: its first row begins where the home does then."""
+        self._gaps.pop(mirror, None)
+        self._ends.pop(mirror, None)
+        self._begun = {one for one in self._begun if one[0] != mirror} | {(mirror, 1)}
+        self._completed = {one for one in self._completed if one[0] != mirror}
 
     def _of_gap(self, now: Look, mirror: MirrorKey, trim: TrimRecord) -> Iterator[str]:
         gap, end = trim.gap, self._ends.get(mirror, 0)

@@ -54,6 +54,8 @@ class LossIsBounded:
             self._terms, self._since_s = terms, now_s
         if not now.world.options.relay_to:
             return
+        for mirror in now.made_again:
+            self._lacking.pop(mirror, None)
         for append in now.told:
             assert append.sequence is not None
             for region in now.stream.relay_to:

@@ -69,6 +69,8 @@ class Look:
     """Where each mirror begins."""
     mirror_owners: dict[MirrorKey, OwnerRecord]
     """The owner of each mirror."""
+    made_again: frozenset[MirrorKey]
+    """Mirrors made since the last look whose target had been removed."""
     homes: Mapping[int, str]
     """The home of the main stream by home epoch, as far as looks have seen them."""
     sources: Mapping[LedgerId, "LedgerOrigin"] | None
@@ -218,6 +220,8 @@ class Looking:
     _told_count: int = attrs.field(default=0, init=False)
     _homes: dict[int, str] = attrs.field(factory=dict, init=False)
     _sources: dict[LedgerId, LedgerOrigin] = attrs.field(factory=dict, init=False)
+    _made_us: dict[MirrorKey, int] = attrs.field(factory=dict, init=False)
+    """When each mirror was made, by the store's clock."""
     _opened: dict[str, tuple[bytes, object]] = attrs.field(factory=dict, init=False)
     """By path: a document and its parsed value; most have not changed since."""
 
@@ -240,6 +244,7 @@ class Looking:
             {key: self._list_of(one) for key, one in mirrors.items()},
             {key: self._trim_of(one) for key, one in mirrors.items()},
             {key: self._owner_of(one) for key, one in mirrors.items()},
+            self._made_again(mirrors),
             self._homes,
             self._sources if self.world.options.relay_to else None,
             self._stores(),
@@ -285,6 +290,18 @@ class Looking:
         }
         nodes = self.world.store.tree.nodes
         return {key: one for key, one in found.items() if _PATHS.trim(one) in nodes}
+
+    def _made_again(self, mirrors: dict[MirrorKey, PartitionName]) -> frozenset[MirrorKey]:
+        nodes, found = self.world.store.tree.nodes, set()
+        for key, one in mirrors.items():
+            made_us = nodes[_PATHS.trim(one)].created_us
+            before_us = self._made_us.get(key)
+            # A partition may have been added while the region was no target.
+            is_late = before_us is None and key[0] in self._history.targets_removed
+            if is_late or before_us not in (None, made_us):
+                found.add(key)
+            self._made_us[key] = made_us
+        return frozenset(found)
 
     def _cursor(self) -> CursorLook | None:
         nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)

@@ -11,13 +11,14 @@ from sim.world.calls import STREAM, Calls
 from sim.world.process import Process
 
 _RETRY_S = 0.25
+_PAUSES = ("pause", "resume")
 _EVICT_BYTES = (1, 3000)
 _BOUNDS_S = (0.5, 1.0, 3.0)
 
 
 @attrs.define(eq=False)
 class Resetting:
-    """The main function of such an operator. In the end no target is paused."""
+    """The main function of such an operator. In the end no region is left out or paused."""
 
     calls: Calls
     rng: Random
@@ -33,15 +34,19 @@ class Resetting:
             "evict": self._evict,
             "bound": self._bound,
             "unbound": self._unbound,
+            "remove": self._remove,
+            "add": self._add,
         }
         while not self.calls.quiet.is_set():
             await self.calls.rest(rest_s_max)
-            name = self.rng.choice(sorted(ways))
+            is_narrow = self.calls.knobs.settings_only_paused
+            name = self.rng.choice(_PAUSES if is_narrow else sorted(ways))
             await self._try(process, name, ways[name](log))
-        is_over = False
-        while not is_over:
-            is_over = await self._try(process, "resume", self._resume(log))
-            await trio.sleep(_RETRY_S)
+        for name in ("add", "resume"):
+            is_over = False
+            while not is_over:
+                is_over = await self._try(process, name, ways[name](log))
+                await trio.sleep(_RETRY_S)
 
     async def _try(self, process: Process, name: str, change: Awaitable[object]) -> bool:
         calls = self.calls
@@ -51,18 +56,21 @@ class Resetting:
         except geolog.GeologError as error:
             calls.failed(process, f"{name} {error!r}")
             is_sealed = isinstance(error, geolog.SealedError) and calls.history.is_seal_asked
-            if not (error.retriable or is_sealed) and calls.is_heard(process):
+            # A stream without targets has nothing to pause, and nothing to bound.
+            may_lack_targets = isinstance(error, geolog.InvalidArgumentError) and bool(
+                calls.history.targets_removed
+            )
+            is_foreseen = error.retriable or is_sealed or may_lack_targets
+            if not is_foreseen and calls.is_heard(process):
                 calls.history.harsh_errors.append(f"{name} failed: {error!r}")
-            return False
+            return is_sealed
         calls.done(process, name)
         if calls.is_heard(process):
             calls.history.happened.add(f"set-{name}")
         return True
 
     async def _pause(self, log: geolog.Log) -> None:
-        home, _ = self.calls.home_of()
-        targets = [one for one in self.calls.relay_regions if one != home]
-        await log.pause_relay(STREAM, targets=[self.rng.choice(targets)])
+        await log.pause_relay(STREAM, targets=[self.rng.choice(self._targets())])
 
     async def _resume(self, log: geolog.Log) -> None:
         await log.resume_relay(STREAM)
@@ -81,3 +89,16 @@ class Resetting:
 
     async def _unbound(self, log: geolog.Log) -> None:
         await log.update_stream(STREAM, rpo_max_s=None)
+
+    async def _remove(self, log: geolog.Log) -> None:
+        removed, *left = self.rng.sample(self._targets(), len(self._targets()))
+        self.calls.history.targets_removed.add(removed)
+        await log.update_stream(STREAM, relay_to=sorted(left))
+
+    async def _add(self, log: geolog.Log) -> None:
+        await log.update_stream(STREAM, relay_to=self._targets())
+
+    def _targets(self) -> list[str]:
+        """All targets that the stream has now, or had."""
+        home, _ = self.calls.home_of()
+        return [one for one in self.calls.relay_regions if one != home]
