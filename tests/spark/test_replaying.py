@@ -1,6 +1,7 @@
 """Replays of files into streams of a real cluster by a real Spark session."""
 
 import json
+import random
 from collections import defaultdict
 from pathlib import Path
 
@@ -18,8 +19,9 @@ from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.staging.staging_writer import open_staging_writer
 from geolog.protocol.sink_copy import SinkRecord
 from geolog.protocol.stream_state import StreamName
+from geolog.spark.export import ExportSource, export
 from geolog.spark.replay import ReplayReport, ReplaySource, ReplayTarget, replay
-from tests.spark.demo_stream import connected
+from tests.spark.demo_stream import connected, write
 from topology.errors import (
     ConflictError,
     GeologError,
@@ -71,6 +73,15 @@ class Replays:
                     ]
         return found
 
+    def records_by_key(
+        self, stream: str
+    ) -> dict[bytes | None, list[tuple[bytes, dict[str, bytes]]]]:
+        """Values and headers of each key, in order."""
+        found = defaultdict(list)
+        for key, value, headers in self.records(stream):
+            found[key].append((value, headers))
+        return found
+
     def write(self, name: str, table: dict[str, list[object]]) -> ReplaySource:
         path = self.directory / name
         path.parent.mkdir(exist_ok=True)
@@ -107,6 +118,22 @@ def test_rows_are_in_the_stream_once_and_in_order_for_each_key(
     for key, value, _ in replays.records(stream):
         by_key[key].append(int(value))
     assert by_key == {b"user %d" % user: list(range(user, 1000, 7)) for user in range(7)}
+
+
+def test_an_export_that_is_replayed_gives_each_key_the_same_records(replays: Replays) -> None:
+    write(replays.zookeeper, "replay/original", partitions=2, count=200, copies=2)
+    source = ExportSource(zookeeper=replays.zookeeper, cluster="demo", stream="replay/original")
+    lake = str(replays.directory / "lake")
+    export(replays.spark, source, lake, rng=random.Random(0))
+    copy = replays.create("replay/copy", partitions=2)
+    report = replays.run(ReplaySource(files=lake), copy)
+
+    assert report.records == 200
+    original, copied = (replays.records_by_key(stream) for stream in ("replay/original", copy))
+    assert copied == original
+    with connected(replays.zookeeper) as log:
+        verified = log.verify_stream(copy, full_copies=True)
+    assert (verified.is_good, verified.records) == (True, 200)
 
 
 def test_lines_of_json_are_read_as_the_command_writes_them(replays: Replays) -> None:
