@@ -101,7 +101,7 @@ class PartitionWalk:
         self._sequence: int | None = None
         self._least_sequence = begin.sequence  # The range begins here.
         self._least_epoch = begin.home_epoch  # And is a position of this home epoch, if known.
-        self._dlsn = begin.dlsn  # Likewise, until an entry was read.
+        self._dlsn = begin.dlsn  # Until an entry was read, or the walk went to a fork.
         self._gone: deque[TrimmedRun] = deque()  # To be returned before all else.
         self._ledger: LedgerRecord | None = None
         self._watch: LedgerWatch | None = None  # Only for a ledger that may change.
@@ -263,6 +263,7 @@ class PartitionWalk:
         self._entry = SegmentEntry(self._entry + 1)
         self._sequence = header.next_sequence
         self._home_epoch = header.home_epoch
+        self._dlsn = None
 
     # The tail: after the last entry known to be acknowledged.
 
@@ -455,10 +456,7 @@ class PartitionWalk:
             return None
         begun = await self._forks_before(segment)
         fork = fork_before_place(begun, dlsn.segment, SegmentEntry(dlsn.entry))
-        if fork is None:
-            return None
-        self._dlsn = None
-        return await self._go_to_fork(fork, fork.sequence)
+        return None if fork is None else await self._go_to_fork(fork, fork.sequence)
 
     async def _forks_before(self, segment: SegmentRecord) -> list[Fork]:
         """The forks up to the segment's home.
@@ -474,6 +472,7 @@ class PartitionWalk:
         begin = await PlaceSearch(self._scan).at_sequence(fork.sequence)
         self._segment, self._entry = begin.row_number, begin.entry
         self._sequence, self._home_epoch, self._ledger = None, None, None
+        self._dlsn = None
         self._least_sequence, self._least_epoch = fork.sequence, fork.home_epoch
         return TrimmedRun(fork.sequence, due, epoch=fork.home_epoch)
 

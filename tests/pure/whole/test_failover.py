@@ -415,6 +415,39 @@ async def test_a_reader_whose_settings_are_old_leaves_a_dead_place_behind_a_gap(
     assert found == [("diverged", None, 5, 2), *new]
 
 
+async def test_a_reader_that_read_on_from_a_place_hears_of_the_fork_once(
+    autojump_clock: MockClock,
+) -> None:
+    """It began at a DLSN beyond the fork, before there was one."""
+    async with open_site() as site:
+        await append(site.east, range(10))
+        async with site.east.open_reader(STREAM) as reader:
+            before = [one async for one in reader]
+        await relay(site.west, 5)
+        record = await record_of(site.west)
+        scan = site.west._scan(record, record.log_in(HOME, 0))  # noqa: SLF001
+        async with open_stream_reader(
+            [scan],
+            start=AtDlsn(before[7].dlsn),
+            stop=None,
+            is_following=True,
+            config=ReaderConfig(),
+        ) as reader:
+            items = reader.items()
+            with trio.fail_after(600):
+                found = [_told(await anext(items)) for _ in range(3)]
+                await site.cluster.kill_region(HOME)
+                await site.west.failover(STREAM, to=TARGET)
+                await append(site.west, range(20, 25))
+                await site.cluster.restart_region(HOME)
+                await relay(site.east, 10)
+                found += [_told(await anext(items)) for _ in range(6)]
+
+    old = [(b"%d" % number, number, 1) for number in range(7, 10)]
+    new = [(b"%d" % (15 + number), number, 2) for number in range(5, 10)]
+    assert found == [*old, ("diverged", 5, 10, 2), *new]
+
+
 async def test_a_reader_at_the_latest_record_of_a_mirror_hears_that_its_log_was_cut(
     autojump_clock: MockClock,
 ) -> None:
