@@ -31,6 +31,7 @@ from topology.own_policy import OwnPlacement
 
 _PORT = 4000
 _SYNC_S = 0.002
+_TICK_S = 0.5
 FREE_CHECK_S = 60.0
 """Nothing fills these disks, and frequent checks would slow tests that last for hours."""
 
@@ -174,7 +175,7 @@ class InProcessCluster:
         via: Via | None = "direct",
         placement: Sequence[OwnPlacement] = (),
         find_relays: FindRelays | None = None,
-        tick_s: float | None = None,
+        tick_s: float | None = _TICK_S,
     ) -> AsyncIterator[Log]:
         """Open a client on its own host in a region.
 

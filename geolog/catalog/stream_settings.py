@@ -326,6 +326,9 @@ def _check_rpo(record: StreamRecord) -> None:
 def check_same(there: StreamRecord, wanted: StreamRecord) -> None:
     """ConflictError if an existing stream has other settings than those wanted."""
     found, asked = attrs.asdict(there, recurse=False), attrs.asdict(wanted, recurse=False)
+    # Its length follows from the session time-out and ZooKeeper's tick, which nobody asked for.
+    if None not in (there.isolation_lease_s, wanted.isolation_lease_s):
+        asked["isolation_lease_s"] = there.isolation_lease_s
     differing = [
         f"{_setting_name(key)} is {_setting_text(key, found[key])}, not"
         f" {_setting_text(key, asked[key])}"

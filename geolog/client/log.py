@@ -97,7 +97,7 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.reachability import AskReach
 from geolog.metadata.repair_queue import RepairReason
 from geolog.metadata.seam import BadVersionError, Freshness, Metadata
-from geolog.metadata.server_ticks import AskTick, noted_tick
+from geolog.metadata.server_ticks import DEFAULT_TICK_S, AskTick, noted_tick
 from geolog.partition.home_failover import FailoverConfig, FailoverReport
 from geolog.partition.home_lease import LeaseTerms
 from geolog.partition.home_switch import HomeSwitch, SwitchConfig, SwitchOverReport
@@ -141,6 +141,9 @@ from topology.errors import (
 
 _METADATA_BACK_S = 10.0
 """How long a failover waits for metadata to answer: one of its servers may be lost, too."""
+
+_NEARLY = 1 - 1e-9
+"""For a comparison of times that are computed in several ways."""
 
 _ROWS_COMPARED_AT_ONCE = 8
 """Rows of a mirror; a few MiB of each are in memory."""
@@ -562,14 +565,14 @@ class Log:
         tick_s = None
         if self._ask_tick is not None:
             told_s = await self._ask_tick()
-            tick_s = await noted_tick(self._metadata, self.cluster, told_s)
+            tick_s = await noted_tick(self._metadata, self.cluster, told_s) or DEFAULT_TICK_S
         timeout_s = self._metadata.session_timeout_s
         length_s = lease_length_s(timeout_s, tick_s)
-        if tick_s is not None and length_s < tick_s:
+        if tick_s is not None and length_s < tick_s * _NEARLY:
             raise InvalidArgumentError(
-                f"on_isolation='stop' leaves no time for a lease: the session time-out is"
-                f" {timeout_s:g} s, and ZooKeeper's tick {tick_s:g} s. Connect with a session"
-                f" time-out of at least {3 * tick_s:g} s"
+                "on_isolation='stop' leaves no time for a lease: a session ends after"
+                f" {timeout_s:g} s, and ZooKeeper's tick is {tick_s:g} s. Shorten the tick"
+                f" (tickTime of the servers) to at most {timeout_s / 3:g} s"
             )
         return length_s
 

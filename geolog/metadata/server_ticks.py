@@ -4,7 +4,7 @@ A follower of ZooKeeper tells its leader twice a tick, as the leader pings it, o
 that it has heard from. So a session may end a part of a tick before its holder thinks so, and a
 lease ends two ticks before it. A process that sets leases asks the servers (`conf`), as those
 of `geolog serve zookeeper` answer, and notes the tick in the cluster's record. Where servers do
-not answer `conf`, the record counts.
+not answer `conf`, the record counts, or else ZooKeeper's own default.
 
 Rules: PROTOCOL H25.
 """
@@ -24,6 +24,9 @@ from geolog.metadata.seam import BadVersionError, Freshness, Metadata
 from geolog.transport.seam import Address, ConnectionFailedError, Transport
 
 _log = logging.getLogger(__name__)
+
+DEFAULT_TICK_S = 2.0
+"""ZooKeeper's own, for servers that do not tell it: by default they do not answer `conf`."""
 
 _QUESTION = b"conf"
 _TICK = re.compile(rb"^tickTime=(\d+)$", re.MULTILINE)

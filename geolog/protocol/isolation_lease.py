@@ -103,7 +103,7 @@ def lease_length_s(session_timeout_s: float, tick_s: float | None = None) -> flo
     """The length of leases, for the session time-out of the process that asks.
 
     Two thirds of it; less where that does not leave two ticks of the metadata store.
-    tick_s: None if it is not known; then it is taken for a sixth of the time-out, or less.
+    tick_s: None for metadata that has no tick.
     0 or less if the time-out is too short for any lease.
     """
     length_s = session_timeout_s * 2 / 3

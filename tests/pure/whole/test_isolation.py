@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.metadata.server_ticks import DEFAULT_TICK_S
 from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.proxy.proxies import open_proxy
@@ -187,19 +188,25 @@ async def test_a_lease_leaves_two_ticks_of_the_session_time_out(
         open_in_process_cluster(REGIONS, session_timeout_s=SESSION_S) as cluster,
         cluster.open_client(HOME, host="fine", tick_s=0.5) as fine,
         cluster.open_client(HOME, host="coarse", tick_s=2.0) as coarse,
-        cluster.open_client(HOME, host="silent") as silent,
+        cluster.open_client(HOME, host="silent", tick_s=None) as silent,
     ):
 
         async def lease_of(log: geolog.Log, name: str) -> float | None:
             await log.create_stream(
-                name, mode="regional", home=HOME, relay_to=[TARGET], on_isolation="stop"
+                name,
+                mode="regional",
+                home=HOME,
+                relay_to=[TARGET],
+                on_isolation="stop",
+                if_not_exists=True,
             )
             return (await record_of(log, name)).isolation_lease_s
 
-        assert await lease_of(silent, "shop/unknown") == LEASE_S
+        assert await lease_of(silent, "shop/unknown") == SESSION_S - 2 * DEFAULT_TICK_S
         assert await lease_of(fine, "shop/fine") == LEASE_S
+        assert await lease_of(silent, "shop/noted") == LEASE_S
         assert await lease_of(coarse, "shop/coarse") == SESSION_S - 2 * 2.0
-        assert await lease_of(silent, "shop/noted") == SESSION_S - 2 * 2.0
+        assert await lease_of(coarse, "shop/fine") == LEASE_S, "nobody asked for its length"
 
 
 async def test_a_session_too_short_for_a_lease_is_refused(autojump_clock: MockClock) -> None:
@@ -207,7 +214,7 @@ async def test_a_session_too_short_for_a_lease_is_refused(autojump_clock: MockCl
         open_in_process_cluster(REGIONS, session_timeout_s=SESSION_S) as cluster,
         cluster.open_client(HOME, tick_s=2.5) as log,
     ):
-        with pytest.raises(geolog.InvalidArgumentError, match=r"tick 2\.5 s.* least 7\.5 s"):
+        with pytest.raises(geolog.InvalidArgumentError, match=r"tick is 2\.5 s.* at most 2 s"):
             await log.create_stream(
                 STREAM, mode="regional", home=HOME, relay_to=[TARGET], on_isolation="stop"
             )
