@@ -38,14 +38,25 @@ class Partitioner:
         return f"Partitioner({self._partitions}, at {self._current})"
 
     def partition_of(self, key: bytes | None, size_bytes: int) -> int:
-        """The partition of the next record."""
+        """The partition of the next record, which is given to it."""
+        partition = self.look(key)
+        self.give(partition, key, size_bytes)
+        return partition
+
+    def look(self, key: bytes | None) -> int:
+        """The partition of the next record, if one comes."""
         if key is not None:
             return partition_of_key(key, self._partitions)
-        if self._given_bytes >= STICK_BYTES:
-            self._current = (self._current + 1) % self._partitions
-            self._given_bytes = 0
-        self._given_bytes += size_bytes
-        return self._current
+        if self._given_bytes < STICK_BYTES:
+            return self._current
+        return (self._current + 1) % self._partitions
+
+    def give(self, partition: int, key: bytes | None, size_bytes: int) -> None:
+        """Count a record that the partition was given."""
+        if key is None:
+            is_next = self._given_bytes >= STICK_BYTES
+            self._current = partition
+            self._given_bytes = size_bytes if is_next else self._given_bytes + size_bytes
 
 
 class NamedPartitioner:

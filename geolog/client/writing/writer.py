@@ -305,13 +305,14 @@ class Writer:
             or self._window.in_flight_bytes + size_bytes > self._config.in_flight_bytes
         ):
             return None
-        place = 0
-        if len(self.lanes) > 1:
-            place = self._partitioner.partition_of(key, size_bytes)
+        is_divided = len(self.lanes) > 1
+        place = self._partitioner.look(key) if is_divided else 0
         # The task that seals batches knows of this one: it was told when the batch was opened.
         batch = self.lanes[place].gather_plain(value, key, size_bytes)
         if batch is None:
             return None
+        if is_divided:
+            self._partitioner.give(place, key, size_bytes)
         if is_posted:
             batch.is_posted = True
         return NewRecord(self._terms[place], batch, len(batch.values) - 1)

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from geolog.client.writing import partitioner
+from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.record_fields import RecordFields, size_of
 from geolog.client.writing.writer import Writer, open_linger
 from geolog.client.writing.writer_pending import Pending
@@ -33,12 +35,24 @@ class Side:
     """A writer, and what came of its records."""
 
     is_short: bool
-    sink: FakeSink = attrs.field(factory=FakeSink)
+    lanes_count: int
+    sinks: list[FakeSink] = attrs.field(init=False)
     pending: list[Pending | None] = attrs.field(factory=list)
     writer: Writer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.writer = a_writer(self.sink, batch_bytes=BATCH_BYTES, in_flight_bytes=WINDOW_BYTES)
+        self.sinks = [FakeSink() for _ in range(self.lanes_count)]
+        self.writer = Writer(
+            self.sinks,
+            WriterConfig(batch_bytes=BATCH_BYTES, in_flight_bytes=WINDOW_BYTES),
+            home_epoch=1,
+            now_us=lambda: int(trio.current_time() * 1e6),
+        )
+
+    def answer(self) -> None:
+        for sink in self.sinks:
+            if not sink.is_idle:
+                sink.answer()
 
     def append(self, fields: RecordFields) -> None:
         one = None  # There was no room.
@@ -57,31 +71,34 @@ class Side:
     async def outcome(self) -> list[object]:
         async with open_linger(self.writer):
             await trio.sleep(1)
-            self.sink.answer(len(self.sink.taken))
-            self.sink.answer(0)
+            for sink in self.sinks:
+                sink.answer(len(sink.taken))
+                sink.answer(0)
         receipts = [None if one is None else await one.wait() for one in self.pending]
-        batches = [(one.sealed.data, one.terms) for one in self.sink.taken]
+        batches = [[(one.sealed.data, one.terms) for one in sink.taken] for sink in self.sinks]
         return [batches, receipts, self.writer.statistics()]
 
 
-@given(steps=st.lists(RECORDS | ANSWERS, max_size=40))
+@given(lanes_count=st.sampled_from([1, 1, 3]), steps=st.lists(RECORDS | ANSWERS, max_size=40))
 def test_both_ways_make_the_same_batches_receipts_and_figures(
-    steps: Sequence[RecordFields | int],
+    lanes_count: int, steps: Sequence[RecordFields | int]
 ) -> None:
     async def run() -> None:
-        short, long = Side(is_short=True), Side(is_short=False)
+        short = Side(is_short=True, lanes_count=lanes_count)
+        long = Side(is_short=False, lanes_count=lanes_count)
         for step in steps:
             for side in (short, long):
                 if isinstance(step, int):
                     for _ in range(step):
-                        if not side.sink.is_idle:
-                            side.sink.answer()
+                        side.answer()
                 else:
                     side.append(step)
             assert short.writer.statistics() == long.writer.statistics()
         assert await short.outcome() == await long.outcome()
 
-    trio.run(run, clock=MockClock(autojump_threshold=0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partitioner, "STICK_BYTES", BATCH_BYTES // 2)
+        trio.run(run, clock=MockClock(autojump_threshold=0))
 
 
 async def test_many_records_at_once_are_checked_before_any_is_sent(
