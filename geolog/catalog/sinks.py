@@ -39,6 +39,9 @@ PARTS_MAX = 2000
 """Staging ledgers of one batch: more, for streams with long names, do not fit one request to
 the metadata store."""
 
+_CHECKS_MAX = 1000
+"""Ledgers in one request that looks whether they are there."""
+
 
 def sink_id_of(sink: str) -> str:
     """The name of a sink in metadata: of fixed length, whatever its user calls it."""
@@ -101,11 +104,12 @@ class SinkCatalog:
         """Store the successor of a record that was read; BadVersionError if it has changed.
 
         staged_by: the run that staged a new batch. It is stored only if all of its ledgers are
-        listed; NoNodeError otherwise.
+        listed, and had not expired just before; NoNodeError otherwise.
         """
         sink_id = sink_id_of(record.sink)
         checks: list[Operation] = []
         if staged_by is not None:
+            await self._check_are_there([part.ledger for part in record.parts])
             staged = [
                 StagedLedger(part.ledger, record.batch, staged_by) for part in record.parts
             ]
@@ -114,6 +118,12 @@ class SinkCatalog:
         version = (await self._metadata.multi([put, *checks]))[0]
         assert isinstance(version, int)
         return VersionedSink(record, version)
+
+    async def _check_are_there(self, ledgers: Sequence[LedgerId]) -> None:
+        """NoNodeError if one has expired: nodes delete its record, and leave the list alone."""
+        for begin in range(0, len(ledgers), _CHECKS_MAX):
+            some = ledgers[begin : begin + _CHECKS_MAX]
+            await self._metadata.multi([Check(self._paths.ledger(one)) for one in some])
 
     async def open_listed(
         self,

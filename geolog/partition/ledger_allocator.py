@@ -30,6 +30,7 @@ from geolog.protocol.ledger_state import Fragment
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import GeologError, NotEnoughNodesError
 from topology.membership import NodeUse
+from topology.policies.in_region import InRegion
 from topology.policy import Placement, PlacementRequest
 from topology.promise import policy_keeping, promise_broken
 from topology.ring.window_rule import Adherence
@@ -326,7 +327,12 @@ class LedgerAllocator:
         try:
             placed = await choose_nodes(quorum.ensemble_size, new_ensemble, self._rng)
         except NotEnoughNodesError as error:
-            if full_count := seen.members.count_of(NodeUse.READONLY):
+            usable = (
+                seen.members.only_in(policy.region)
+                if isinstance(policy, InRegion)
+                else seen.members
+            )
+            if full_count := usable.count_of(NodeUse.READONLY):
                 raise type(error)(
                     f"{error}; {full_count} more are up but read-only, as nodes are whose disks"
                     " are nearly full: free space on them (geolog node ls), or add nodes"

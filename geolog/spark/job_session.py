@@ -26,7 +26,7 @@ def open_job_session(
     environ.update(spark_environment(environ=environ))
     builder = SparkSession.builder.appName(name).config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    if "SPARK_CONF_DIR" not in environ:  # It has settings of the user's own.
+    if not {"SPARK_CONF_DIR", "SPARK_HOME"} & environ.keys():  # Where the user's settings are.
         quiet = f"-Dlog4j2.configurationFile={_QUIET.as_uri()}"
         builder = builder.config("spark.driver.extraJavaOptions", quiet)
     if master.startswith("local"):

@@ -143,6 +143,22 @@ async def test_an_abort_leaves_what_its_own_run_has_recorded_meanwhile(
         assert await again.values() == [b"a", b"b"]
 
 
+async def test_a_batch_whose_staging_has_expired_is_not_recorded(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        access = world.log.access
+        late, again = Driver(world.log, "late"), Driver(world.log, "again")
+        staged = await late.stage(rows_of("a"))
+        await access.metadata.delete(access.paths.ledger(staged.ledger))  # As nodes do.
+
+        with pytest.raises(geolog.ConflictError, match=r"is gone: .* or it expired"):
+            await late.commit(0, staged)
+        await again.commit(0, await again.stage(rows_of("a")))
+        assert await again.values() == [b"a"]
+        assert await again.listed_count() == 0
+
+
 async def test_an_application_that_takes_the_stream_back_does_not_end_a_commit(
     autojump_clock: MockClock,
 ) -> None:
