@@ -19,6 +19,8 @@ class MirrorLook:
 
     rows: tuple[SegmentRecord, ...]
 
+    made_again: frozenset[MirrorKey] = frozenset()
+
     @property
     def log_trims(self) -> Mapping[MirrorKey, TrimRecord]:
         return {MIRROR: TrimRecord()}

@@ -30,7 +30,7 @@ def draw_moves(drawn: Options, draws: Draws) -> Options:
 def leaving_some(made: Options, draws: Draws) -> Options:
     """The same world with a home that moves or is lost; in some, records stay where it was."""
     has_local = draws.happens("local-only records of moved homes", _LOCAL_SHARE)
-    return partly_local(made, draws) if has_local else made
+    return partly_local(made, draws, "share of records left behind") if has_local else made
 
 
 def with_local_only_moves(drawn: Options, draws: Draws) -> Options:

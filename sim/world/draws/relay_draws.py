@@ -140,9 +140,11 @@ def with_settings_changed(drawn: Options, draws: Draws) -> Options:
     return reset(with_relays(drawn, draws), draws)
 
 
-def partly_local(relayed: Options, draws: Draws) -> Options:
+def partly_local(
+    relayed: Options, draws: Draws, purpose: str = "share of local-only records"
+) -> Options:
     """The same world with relays, in which some records must stay at home."""
-    share = draws.choice("share of local-only records", (0.1, 0.3, 0.9))
+    share = draws.choice(purpose, (0.1, 0.3, 0.9))
     knobs = attrs.evolve(relayed.knobs, local_only_share=share)
     return attrs.evolve(relayed, knobs=knobs)
 
