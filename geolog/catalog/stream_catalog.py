@@ -34,7 +34,13 @@ from geolog.protocol.stream_state import (
     StreamRecord,
     TrimRecord,
 )
-from topology.errors import ConflictError, NoSuchStreamError, UnavailableError, public
+from topology.errors import (
+    ConflictError,
+    NoSuchStreamError,
+    SealedError,
+    UnavailableError,
+    public,
+)
 
 _MADE_AT_ONCE = 64
 """Partitions and mirrors made in one step: with the longest names they still fit a request."""
@@ -176,6 +182,13 @@ class StreamCatalog:
     async def read_latest(self, name: StreamName) -> StreamRecord:
         """The stream's settings, including all that was written before this call."""
         return (await self.read_versioned(name))[0]
+
+    async def read_writable(self, name: StreamName) -> StreamRecord:
+        """As `read_latest`, of a stream that takes records. SealedError."""
+        record = await self.read_latest(name)
+        if record.is_sealed:
+            raise SealedError(f"{name} is sealed: it takes no more records")
+        return record
 
     async def read_versioned(self, name: StreamName) -> tuple[StreamRecord, int]:
         """As `read_latest`, with the version of the record."""

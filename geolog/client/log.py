@@ -142,9 +142,6 @@ from topology.errors import (
 _METADATA_BACK_S = 10.0
 """How long a failover waits for metadata to answer: one of its servers may be lost, too."""
 
-_NEARLY = 1 - 1e-9
-"""For a comparison of times that are computed in several ways."""
-
 _ROWS_COMPARED_AT_ONCE = 8
 """Rows of a mirror; a few MiB of each are in memory."""
 
@@ -566,15 +563,7 @@ class Log:
         if self._ask_tick is not None:
             told_s = await self._ask_tick()
             tick_s = await noted_tick(self._metadata, self.cluster, told_s) or DEFAULT_TICK_S
-        timeout_s = self._metadata.session_timeout_s
-        length_s = lease_length_s(timeout_s, tick_s)
-        if tick_s is not None and length_s < tick_s * _NEARLY:
-            raise InvalidArgumentError(
-                "on_isolation='stop' leaves no time for a lease: a session ends after"
-                f" {timeout_s:g} s, and ZooKeeper's tick is {tick_s:g} s. Shorten the tick"
-                f" (tickTime of the servers) to at most {timeout_s / 3:g} s"
-            )
-        return length_s
+        return lease_length_s(self._metadata.session_timeout_s, tick_s)
 
     async def _mirror_begins(
         self, record: StreamRecord, relay_to: Sequence[str], relay_from: Bound

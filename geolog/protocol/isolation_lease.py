@@ -24,6 +24,11 @@ Rules: PROTOCOL H25.
 
 import attrs
 
+from topology.errors import InvalidArgumentError
+
+_NEARLY = 1 - 1e-9
+"""For a comparison of times that are computed in several ways."""
+
 DRIFT = 0.02
 """Share by which a clock may run slow."""
 
@@ -103,8 +108,17 @@ def lease_length_s(session_timeout_s: float, tick_s: float | None = None) -> flo
     """The length of leases, for the session time-out of the process that asks.
 
     Two thirds of it; less where that does not leave two ticks of the metadata store.
-    tick_s: None for metadata that has no tick.
-    0 or less if the time-out is too short for any lease.
+    tick_s: None for metadata that has no tick. InvalidArgumentError if the lease would be
+    shorter than a tick.
     """
     length_s = session_timeout_s * 2 / 3
-    return length_s if tick_s is None else min(length_s, session_timeout_s - 2 * tick_s)
+    if tick_s is None:
+        return length_s
+    length_s = min(length_s, session_timeout_s - 2 * tick_s)
+    if length_s < tick_s * _NEARLY:
+        raise InvalidArgumentError(
+            "on_isolation='stop' leaves no time for a lease: a session ends after"
+            f" {session_timeout_s:g} s, and ZooKeeper's tick is {tick_s:g} s. Shorten the tick"
+            f" (tickTime of the servers) to at most {session_timeout_s / 3:g} s"
+        )
+    return length_s

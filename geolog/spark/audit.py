@@ -5,20 +5,15 @@ node's disk. Tasks read copies of all regions, so most bytes cross regions: run 
 where that costs least.
 """
 
-import os
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 
 import attrs
 import trio
 from pyspark.sql import SparkSession
 
-from geolog.client.connect import connect
-from geolog.client.log import Log
 from geolog.spark.audit_part import AuditedPart, AuditFinding, audit_part
-from geolog.spark.job_streams import check_streams
-from geolog.spark.surroundings import own_region
+from geolog.spark.connecting import check_streams, connect_here
 from geolog.transport.seam import Address
 from topology.errors import GeologError
 
@@ -37,15 +32,6 @@ class AuditSite:
     """The region of driver and tasks; None: the one where each runs."""
     mirror_patience_s: float = 30.0
     """How long a mirror may take to have what its home had when the audit began."""
-
-    def connected(self) -> AbstractAsyncContextManager[Log]:
-        """Connect as driver and tasks do."""
-        return connect(
-            zookeeper=self.zookeeper,
-            cluster=self.cluster,
-            region=self.region or own_region(os.environ),
-            gateway=self.gateway,
-        )
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +61,7 @@ class _Task:
         return trio.run(self._audit)
 
     async def _audit(self) -> AuditedPart:
-        async with self.site.connected() as log:
+        async with connect_here(self.site) as log:
             return await audit_part(
                 log,
                 self.stream,
@@ -134,8 +120,8 @@ def report_of(parts: Iterable[AuditedPart], *, elapsed_s: float) -> AuditReport:
 
 
 async def _plan(site: AuditSite, streams: Sequence[str]) -> list[_Task]:
-    await check_streams(site.connected(), streams)
-    async with site.connected() as log:
+    async with connect_here(site) as log:
+        await check_streams(log, streams)
         names = streams or await log.list_streams()
         described = [await log.describe_stream(name) for name in names]
     return [

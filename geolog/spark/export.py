@@ -4,11 +4,9 @@ It is a streaming query that ends when it has read what there was at its start, 
 checkpoint says where the next run goes on. `geolog.spark.export_target` has the files.
 """
 
-import os
 import random
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 
 import attrs
 import trio
@@ -16,8 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from geolog.client.connect import connect
-from geolog.client.log import Log
+from geolog.spark.connecting import look_for_streams
 from geolog.spark.data_source import GeologDataSource
 from geolog.spark.export_target import (
     CHECKPOINT,
@@ -27,8 +24,6 @@ from geolog.spark.export_target import (
 )
 from geolog.spark.job_errors import error_of
 from geolog.spark.job_files import JobFiles
-from geolog.spark.job_streams import check_streams
-from geolog.spark.surroundings import own_region
 from topology.errors import GeologError
 
 BATCH_BYTES = 1 << 30
@@ -53,15 +48,6 @@ class ExportSource:
     """A cursor that shows how far the export is."""
     accepts_gaps: bool = False
     """Go on behind records that were trimmed, or diverged, before they were exported."""
-
-    def connected(self) -> AbstractAsyncContextManager[Log]:
-        """Connect as the driver does."""
-        return connect(
-            zookeeper=self.zookeeper,
-            cluster=self.cluster,
-            region=self.region or own_region(os.environ),
-            gateway=self.gateway,
-        )
 
     @property
     def options(self) -> dict[str, str]:
@@ -111,7 +97,7 @@ def export(
     records are gone that were not exported; UnavailableError.
     """
     started_s = time.monotonic()  # noqa: TID251 - a program without trio.
-    trio.run(check_streams, source.connected(), [source.stream])
+    trio.run(look_for_streams, source, [source.stream])
     target = ExportTarget(JobFiles(spark, directory))
     target.claim(ExportIdentity(source.cluster, source.stream))
     spark.dataSource.register(GeologDataSource)

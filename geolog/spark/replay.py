@@ -4,10 +4,8 @@ The rows are sorted, and written by the sink: tasks stage them, and the driver c
 staged, in the order of tasks, under a named writer (PROTOCOL S34 to S36).
 """
 
-import os
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
 
 import attrs
@@ -16,17 +14,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from geolog.catalog.sinks import SinkCatalog
-from geolog.client.connect import connect
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
 from geolog.client.staging.sink_commit import SinkCommit
 from geolog.protocol.sink_copy import NO_BATCH, SinkRecord, StagedBatch
+from geolog.protocol.stream_state import StreamName
+from geolog.spark.connecting import check_streams, connect_here
 from geolog.spark.data_source import GeologDataSource
 from geolog.spark.job_errors import error_of
 from geolog.spark.job_files import JobFiles
-from geolog.spark.job_streams import check_streams
 from geolog.spark.replay_rows import json_rows, parquet_rows
-from geolog.spark.surroundings import own_region
-from topology.errors import ConflictError, InvalidArgumentError, SealedError
+from topology.errors import ConflictError, InvalidArgumentError
 
 FORMATS = ("parquet", "jsonl")
 
@@ -46,15 +44,6 @@ class ReplayTarget:
     """The region of driver and tasks; None: the one where each runs."""
     writer: str | None = None
     """The name of this replay, which is done once; None: made from source and stream."""
-
-    def connected(self) -> AbstractAsyncContextManager[Log]:
-        """Connect as the driver does."""
-        return connect(
-            zookeeper=self.zookeeper,
-            cluster=self.cluster,
-            region=self.region or own_region(os.environ),
-            gateway=self.gateway,
-        )
 
 
 @attrs.frozen(kw_only=True)
@@ -138,10 +127,11 @@ def _write(
 
 async def _finish_begun(target: ReplayTarget, writer: str) -> bool:
     """Finish the copy that an earlier run has left. ConflictError if it was finished before."""
-    await check_streams(target.connected(), [target.stream])
-    async with target.connected() as log:
-        if (await log.describe_stream(target.stream)).is_sealed:
-            raise SealedError(f"{target.stream} is sealed: it takes no more records")
+    async with connect_here(target) as log:
+        await check_streams(log, [target.stream])
+        await StreamCatalog(log.access.metadata, log.access.paths).read_writable(
+            StreamName.parse(target.stream)
+        )
         record = await _found(log, writer)
         if record.batch == NO_BATCH:
             return False
@@ -157,7 +147,7 @@ async def _finish_begun(target: ReplayTarget, writer: str) -> bool:
 
 
 async def _record_of(target: ReplayTarget, writer: str) -> SinkRecord:
-    async with target.connected() as log:
+    async with connect_here(target) as log:
         return await _found(log, writer)
 
 

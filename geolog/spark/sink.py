@@ -6,9 +6,9 @@ new writer for every batch, some in processes of their own: nothing is kept betw
 what the messages of tasks and the cluster's metadata say.
 """
 
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
 
 import attrs
 import pyarrow as pa
@@ -24,22 +24,20 @@ from pyspark.sql.types import StructType
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.sinks import PARTS_MAX
 from geolog.catalog.stream_catalog import StreamCatalog
-from geolog.client.connect import connect
 from geolog.client.log import Log
 from geolog.client.staging.sink_commit import SinkCommit
 from geolog.client.staging.staging_writer import StagingWriter, open_staging_writer
 from geolog.client.writing.writer import Writer
-from geolog.protocol.sink_copy import NO_QUERY, StagedBatch, StagedPart
+from geolog.protocol.sink_copy import NO_BATCH, NO_QUERY, StagedBatch, StagedPart
 from geolog.protocol.stream_state import StreamName, StreamRecord
+from geolog.spark.connecting import connect_here
 from geolog.spark.sink_options import SinkOptions, parse_sink_options
 from geolog.spark.sink_rows import SinkRow, check_sink_schema, rows_in
-from geolog.spark.surroundings import own_region
 from geolog.spark.worker_check import Reduced, checked_on_arrival
 from topology.errors import (
     FencedError,
     GeologError,
     InvalidArgumentError,
-    SealedError,
     UnavailableError,
 )
 
@@ -64,7 +62,7 @@ class StagedMessage(WriterCommitMessage):
     parts: tuple[StagedPart, ...]
 
 
-class _Sink:
+class _Sink(ABC):
     """Writes to streams; the kinds of Spark's writers share it."""
 
     def __init__(self, options: SinkOptions, run: str) -> None:
@@ -80,19 +78,22 @@ class _Sink:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
         try:
-            parts = trio.run(self._write, iterator)
-            return StagedMessage(self._run_name, self._query_of_task(), parts)
+            batch, query = (NO_BATCH, "") if self._options.sink is None else self._work()
+            parts = trio.run(self._write, iterator, batch)
+            return StagedMessage(self._run_name, query, parts)
         except GeologError as error:
             raise error.with_traceback(None) from None
 
-    async def _write(self, batches: Iterator[pa.RecordBatch]) -> tuple[StagedPart, ...]:
+    async def _write(
+        self, batches: Iterator[pa.RecordBatch], number: int
+    ) -> tuple[StagedPart, ...]:
         async with AsyncExitStack() as stack:
-            log = await stack.enter_async_context(_connected(self._options))
+            log = await stack.enter_async_context(connect_here(self._options))
             sink = self._options.sink
             target: _Staging | _Appending = (
                 _Appending(log, stack)
                 if sink is None
-                else _Staging(log, stack, sink, self._batch_of_task(), self._run_name)
+                else _Staging(log, stack, sink, number, self._run_name)
             )
             while True:
                 # Spark may take its time: the connections must go on meanwhile.
@@ -102,19 +103,15 @@ class _Sink:
                 for row in rows_in(batch, self._options.stream):
                     await target.add(row)
 
-    def _batch_of_task(self) -> int:
-        """The batch that this task works for."""
-        raise NotImplementedError
-
-    def _query_of_task(self) -> str:
-        """The query that this task works for."""
-        raise NotImplementedError
+    @abstractmethod
+    def _work(self) -> tuple[int, str]:
+        """The batch that this task works for, and the query."""
 
     def check(self) -> None:
         """Refuse a write to a stream that cannot take it, before any task runs."""
 
         async def look() -> None:
-            async with _connected(self._options) as log:
+            async with connect_here(self._options) as log:
                 if self._options.stream is not None:
                     await _writable(log, self._options.stream)
 
@@ -140,7 +137,7 @@ class _Sink:
             )
 
         async def commit() -> None:
-            async with _connected(self._options) as log:
+            async with connect_here(self._options) as log:
                 given = StagedBatch(
                     batch,
                     parts,
@@ -164,7 +161,7 @@ class _Sink:
         }
 
         async def abort() -> None:
-            async with _connected(self._options) as log:
+            async with connect_here(self._options) as log:
                 await SinkCommit(log, sink).abort(ended_runs)
 
         _run(abort)
@@ -173,11 +170,8 @@ class _Sink:
 class GeologSink(_Sink, DataSourceArrowWriter):
     """Writes one batch."""
 
-    def _batch_of_task(self) -> int:
-        return _BATCH_WRITE
-
-    def _query_of_task(self) -> str:
-        return NO_QUERY
+    def _work(self) -> tuple[int, str]:
+        return _BATCH_WRITE, NO_QUERY
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Bring what the tasks staged into the streams."""
@@ -191,11 +185,8 @@ class GeologSink(_Sink, DataSourceArrowWriter):
 class GeologStreamSink(_Sink, DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query."""
 
-    def _batch_of_task(self) -> int:
-        return int(_told_to_task(_BATCH_PROPERTY))
-
-    def _query_of_task(self) -> str:
-        return "" if self._options.sink is None else _told_to_task(_QUERY_PROPERTY)
+    def _work(self) -> tuple[int, str]:
+        return int(_told_to_task(_BATCH_PROPERTY)), _told_to_task(_QUERY_PROPERTY)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's.
         """Bring what the tasks of a batch staged into the streams."""
@@ -339,23 +330,8 @@ def _check_count(count: int) -> None:
 
 async def _writable(log: Log, name: str) -> StreamRecord:
     """The stream, if it takes records. NoSuchStreamError, SealedError."""
-    record = await StreamCatalog(log.access.metadata, log.access.paths).read_latest(
-        StreamName.parse(name)
-    )
-    if record.is_sealed:
-        raise SealedError(f"{name} is sealed: it takes no more records")
-    return record
-
-
-@asynccontextmanager
-async def _connected(options: SinkOptions) -> AsyncIterator[Log]:
-    async with connect(
-        zookeeper=options.zookeeper,
-        cluster=options.cluster,
-        region=options.region or own_region(os.environ),
-        gateway=options.gateway,
-    ) as log:
-        yield log
+    catalog = StreamCatalog(log.access.metadata, log.access.paths)
+    return await catalog.read_writable(StreamName.parse(name))
 
 
 def _run(act: Callable[[], Awaitable[None]]) -> None:

@@ -24,21 +24,28 @@ from geolog.spark import GeologDataSource
 GO_S_MAX = 100.0
 
 
-def main(given: dict[str, str]) -> None:
-    spark = (
-        SparkSession.builder.master(given["master"])
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.cores.max", "2")
-        .config("spark.task.maxFailures", "1")  # No task is to need another turn.
-        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
-        .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "60s")
-        .config("spark.sql.warehouse.dir", given["directory"])
-        .getOrCreate()
-    )
+def standalone_session(given: dict[str, str], **settings: str) -> SparkSession:
+    """A session on both workers, with the source; settings: named without `spark.`."""
+    builder = SparkSession.builder.master(given["master"])
+    ours = {
+        "ui.enabled": "false",
+        "driver.bindAddress": "127.0.0.1",
+        "driver.host": "127.0.0.1",
+        "executor.memory": "512m",
+        "cores.max": "2",
+        "scheduler.minRegisteredResourcesRatio": "1.0",
+        "scheduler.maxRegisteredResourcesWaitingTime": "60s",
+        "sql.warehouse.dir": given["directory"],
+    }
+    for name, value in (ours | settings).items():
+        builder = builder.config(f"spark.{name}", value)
+    spark = builder.getOrCreate()
     spark.dataSource.register(GeologDataSource)
+    return spark
+
+
+def main(given: dict[str, str]) -> None:
+    spark = standalone_session(given, **{"task.maxFailures": "1"})  # No task may need a second.
     source = spark.read.format("geolog").options(
         zookeeper=given["zookeeper"], cluster="demo", includeServing="true"
     )

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 
-from geolog.spark import GeologDataSource
-from tests.spark.standalone_job import GO_S_MAX, hand_over
+from tests.spark.standalone_job import GO_S_MAX, hand_over, standalone_session
 
 PARTITIONS = 4
 ROWS = 500
@@ -26,22 +24,12 @@ SLOW, FAILING = 0, 1
 
 
 def main(given: dict[str, str]) -> None:
-    spark = (
-        SparkSession.builder.master(given["master"])
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.executor.memory", "512m")
-        .config("spark.cores.max", "2")
-        .config("spark.speculation", "true")
-        .config("spark.speculation.quantile", "0.5")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
-        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
-        .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "60s")
-        .config("spark.sql.warehouse.dir", given["directory"])
-        .getOrCreate()
-    )
-    spark.dataSource.register(GeologDataSource)
+    settings = {
+        "speculation": "true",
+        "speculation.quantile": "0.5",
+        "sql.execution.arrow.maxRecordsPerBatch": "50",
+    }
+    spark = standalone_session(given, **settings)
     directory = Path(given["directory"])
 
     def rows(partition: int, _given: Iterable[int]) -> Iterator[tuple[str, str]]:

@@ -65,8 +65,8 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
     _check_spark("audit")
     from geolog.spark.audit import AuditSite
     from geolog.spark.audit import audit as run_audit
+    from geolog.spark.connecting import look_for_streams
     from geolog.spark.job_session import open_job_session
-    from geolog.spark.job_streams import check_streams
 
     invocation = this_invocation()
     config = invocation.config
@@ -77,7 +77,7 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
         region=config.region,
         mirror_patience_s=mirror_wait_s,
     )
-    trio.run(check_streams, site.connected(), streams)
+    trio.run(look_for_streams, site, streams)
     with open_job_session(os.environ, master=master, name="geolog pipeline audit") as spark:
         report = run_audit(spark, site, streams)
     if config.output == "table":
@@ -136,10 +136,10 @@ def export(
     killed is continued by the next one: each record is in the files once.
     """
     _check_spark("export")
+    from geolog.spark.connecting import look_for_streams
     from geolog.spark.export import ExportSource
     from geolog.spark.export import export as run_export
     from geolog.spark.job_session import open_job_session
-    from geolog.spark.job_streams import check_streams
 
     invocation = this_invocation()
     config = invocation.config
@@ -153,7 +153,7 @@ def export(
         cursor=cursor,
         accepts_gaps=accept_gaps,
     )
-    trio.run(check_streams, source.connected(), [stream])
+    trio.run(look_for_streams, source, [stream])
 
     def on_batch(batch: int, records: int, files: int) -> None:
         tell(f"batch {batch}: {records:,} records in {files} files")
@@ -226,8 +226,8 @@ def replay(
             " `value` and `key`, and are appended in the order of the files"
         )
     _check_spark("replay")
+    from geolog.spark.connecting import look_for_streams
     from geolog.spark.job_session import open_job_session
-    from geolog.spark.job_streams import check_streams
     from geolog.spark.replay import ReplaySource, ReplayTarget
     from geolog.spark.replay import replay as run_replay
 
@@ -241,7 +241,7 @@ def replay(
         region=config.region,
         writer=writer,
     )
-    trio.run(check_streams, target.connected(), [stream])
+    trio.run(look_for_streams, target, [stream])
     files = ReplaySource(files=source, format=chosen, value=value, key=key, order_by=order_by)
     with open_job_session(os.environ, master=master, name="geolog pipeline replay") as spark:
         report = run_replay(spark, files, target)

@@ -440,7 +440,7 @@ class PartitionWalk:
 
         segment: the next one, which is of the later home if so.
         """
-        if self._dlsn is not None and self._home_epoch is None:
+        if self._dlsn is not None:
             return await self._leave_dead_place(self._dlsn, segment)
         epoch, due = self._place_in_lineage()
         if epoch is None or due is None or segment.home_epoch <= epoch:

@@ -139,16 +139,6 @@ class SpooledWriter(Writer):
             except trio.WouldBlock:
                 await self.wait_writable()
 
-    def append_plain_nowait(
-        self,
-        value: bytes,
-        key: bytes | None,
-        expect_sequence: int | None = None,
-        *,
-        is_posted: bool = False,
-    ) -> None:
-        """No record goes this way: each is written to the disk first."""
-
     def append_fields_nowait(self, fields: RecordFields) -> SpooledRecord:
         """Append a record like `append_nowait`."""
         if self._is_closed:

@@ -41,7 +41,6 @@ from topology.errors import (
     FencedError,
     GeologError,
     OutcomeUnknownError,
-    SealedError,
 )
 
 _TRIES_MAX = 8
@@ -120,8 +119,7 @@ class SinkCommit:
         """Refuse a batch for streams that take nothing: once recorded, it must be copied."""
         catalog = StreamCatalog(self._access.metadata, self._access.paths)
         for name in sorted({part.stream for part in record.parts}):
-            if (await catalog.read_latest(StreamName.parse(name))).is_sealed:
-                raise SealedError(f"{name} is sealed: it takes no more records")
+            await catalog.read_writable(StreamName.parse(name))
 
     async def _hold(
         self, found: VersionedSink, record: SinkRecord, *, staged_by: str | None = None

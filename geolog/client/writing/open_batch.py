@@ -63,7 +63,7 @@ class OpenBatch:
     """Whether another partition may have a record of one of these seqs."""
     is_posted: bool = False
     """Whether some of its records were posted: then `flush` tells what happened to it."""
-    is_plain: bool = True
+    is_plain: bool = attrs.field(init=False)
     """Whether its records have no more than a value and a key, and it takes more of them."""
     sealed: trio.Event = attrs.field(factory=trio.Event)
     sent: SentBatch | None = None

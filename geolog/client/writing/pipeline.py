@@ -143,8 +143,9 @@ class Pipeline:
         while self._repeats_count >= REPEATS_MAX:
             await self._taken.wait()
         started_s = trio.current_time()
-        if headers is None and transaction_id is None and seq is None and not local_only:
-            plain = self._writer.append_plain_nowait(value, key, expect_sequence)
+        is_numbered = transaction_id is not None or seq is not None
+        if headers is None and expect_sequence is None and not (is_numbered or local_only):
+            plain = self._writer.append_plain_nowait(value, key)
             if plain is not None:
                 return self._add(plain if is_answered else None, started_s, len(value))
         fields = RecordFields(

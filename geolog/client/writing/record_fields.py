@@ -1,6 +1,6 @@
 """A record to append, and the checks it must pass before it joins a batch."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -109,11 +109,6 @@ def plain_size_bytes(value: bytes, key: bytes | None) -> int | None:
             return None
         size_bytes += len(key)
     return size_bytes if size_bytes <= _PLAIN_BYTES_MAX else None
-
-
-def are_plain(values: Sequence[bytes], key: bytes | None) -> bool:
-    """Whether records of these values and this key are all small and right."""
-    return all(plain_size_bytes(value, key) is not None for value in values)
 
 
 def _not_bytes(name: str, given: object) -> InvalidArgumentError:

@@ -24,7 +24,6 @@ from geolog.client.writing.partition_batcher import (
 from geolog.client.writing.partitioner import NamedPartitioner, Partitioner
 from geolog.client.writing.record_fields import (
     RecordFields,
-    are_plain,
     checked_records,
     plain_size_bytes,
     size_of,
@@ -186,9 +185,11 @@ class Writer:
         """
         values = list(values)
         pending: list[Pending] = []
-        if headers is None and not local_only and are_plain(values, key):
-            for value in values:
-                plain = self.append_plain_nowait(value, key)
+        is_bare = headers is None and not local_only
+        sizes = [plain_size_bytes(value, key) for value in values] if is_bare else [None]
+        if None not in sizes:
+            for value, size_bytes in zip(values, sizes, strict=True):
+                plain = self.append_plain_nowait(value, key, size_bytes)
                 pending.append(
                     plain
                     if plain is not None
@@ -264,8 +265,9 @@ class Writer:
 
         A named writer's window is also full while a partition has 64 unanswered batches of it.
         """
-        if headers is None and transaction_id is None and seq is None and not local_only:
-            plain = self.append_plain_nowait(value, key, expect_sequence)
+        is_numbered = transaction_id is not None or seq is not None
+        if headers is None and expect_sequence is None and not (is_numbered or local_only):
+            plain = self.append_plain_nowait(value, key)
             if plain is not None:
                 return plain
         return self.append_fields_nowait(
@@ -286,7 +288,7 @@ class Writer:
         self,
         value: bytes,
         key: bytes | None,
-        expect_sequence: int | None = None,
+        size_bytes: int | None = None,
         *,
         is_posted: bool = False,
     ) -> Pending | None:
@@ -294,12 +296,14 @@ class Writer:
 
         Most records do, and this is the short way for them. None, and nothing is done, for one
         that is wrong, finds no room, or opens or fills a batch: `append_fields_nowait` takes it
-        or says why not.
+        or says why not. So it does with all records of a writer that numbers or spools them.
+        size_bytes: as of `plain_size_bytes`, if it was measured.
         """
-        size_bytes = plain_size_bytes(value, key)
+        if size_bytes is None:
+            size_bytes = plain_size_bytes(value, key)
         if (
             size_bytes is None
-            or expect_sequence is not None
+            or self.has_spool
             or self._named is not None
             or self._is_closed
             or self._window.in_flight_bytes + size_bytes > self._config.in_flight_bytes

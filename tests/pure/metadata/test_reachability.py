@@ -1,17 +1,15 @@
 """A failed wait reports servers that are unreachable or do not serve, and what to do next."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
-import attrs
 import trio
 import trio.testing
 
 from geolog.metadata.reachability import Reach, in_short, reach_of, whereabouts_of
-from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
-from sim.fakes.memory_transport import MemoryNetwork
+from geolog.transport.seam import Address
+from tests.pure.metadata.asked_servers import DOWN, SILENT, running_servers
 
-UP, DOWN, SILENT, IDLE, MUTE = (Address("server", port) for port in (1, 2, 3, 4, 5))
+UP, IDLE, MUTE = (Address("server", port) for port in (1, 4, 5))
 
 ANSWERS = {
     UP: b"Zookeeper version: 3.9.2\nMode: follower\n",
@@ -20,45 +18,8 @@ ANSWERS = {
 }
 
 
-@attrs.frozen
-class Servers:
-    """A network of servers: some answer, one refuses, one is silent."""
-
-    network: MemoryNetwork = attrs.field(factory=MemoryNetwork)
-
-    async def connect(self, address: Address) -> ByteStream:
-        """Reach one that is up."""
-        if address == DOWN:
-            raise ConnectionFailedError(f"cannot connect to {address}: refused")
-        if address == SILENT:
-            await trio.sleep_forever()
-        return await self.network.transport("client").connect(address)
-
-    async def listen(self, address: Address) -> Listener:
-        """Listen like any host of the network."""
-        return await self.network.transport("server").listen(address)
-
-    async def serve(self, listener: Listener) -> None:
-        """Answer one question after the other."""
-        while True:
-            stream = await listener.accept()
-            assert await stream.receive_into(bytearray(9)) == len(b"srvr")
-            await stream.send([ANSWERS[listener.address]])
-            stream.close()
-
-
-@asynccontextmanager
-async def running_servers() -> AsyncIterator[Servers]:
-    servers = Servers()
-    async with trio.open_nursery() as nursery:
-        for address in ANSWERS:
-            nursery.start_soon(servers.serve, await servers.listen(address))
-        yield servers
-        nursery.cancel_scope.cancel()
-
-
 async def reach(*asked: Address) -> Reach:
-    async with running_servers() as servers:
+    async with running_servers(b"srvr", ANSWERS) as servers:
         return await reach_of(asked, servers)
 
 

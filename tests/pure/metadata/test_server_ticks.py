@@ -1,6 +1,5 @@
 """The tick of the metadata store is learned from its servers, and noted in the record."""
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock
@@ -10,11 +9,11 @@ from geolog.metadata.nodes import ClusterRecord, find_or_create_cluster
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Metadata
 from geolog.metadata.server_ticks import noted_tick, tick_of
-from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
+from geolog.transport.seam import Address
 from sim.fakes.memory_metadata import open_memory_store
-from sim.fakes.memory_transport import MemoryNetwork
+from tests.pure.metadata.asked_servers import DOWN, SILENT, running_servers
 
-FINE, COARSE, CLOSED, DOWN, SILENT = (Address("server", port) for port in range(1, 6))
+FINE, COARSE, CLOSED = (Address("server", port) for port in (1, 4, 5))
 
 ANSWERS = {
     FINE: b"clientPort=2181\ndataDir=/data\ntickTime=500\nmaxClientCnxns=60\n",
@@ -23,43 +22,9 @@ ANSWERS = {
 }
 
 
-@attrs.frozen
-class Servers:
-    """Servers that answer `conf`, each in its way."""
-
-    network: MemoryNetwork = attrs.field(factory=MemoryNetwork)
-
-    async def connect(self, address: Address) -> ByteStream:
-        """Reach one that is up."""
-        if address == DOWN:
-            raise ConnectionFailedError(f"cannot connect to {address}: refused")
-        if address == SILENT:
-            await trio.sleep_forever()
-        return await self.network.transport("client").connect(address)
-
-    async def listen(self, address: Address) -> Listener:
-        """Listen like any host of the network."""
-        return await self.network.transport("server").listen(address)
-
-    async def serve(self, listener: Listener) -> None:
-        """Answer one question after the other."""
-        while True:
-            stream = await listener.accept()
-            question = bytearray(9)
-            count = await stream.receive_into(question)
-            assert question[:count] == b"conf"
-            await stream.send([ANSWERS[listener.address]])
-            stream.close()
-
-
 async def asked(*those: Address) -> float | None:
-    servers = Servers()
-    async with trio.open_nursery() as nursery:
-        for address in ANSWERS:
-            nursery.start_soon(servers.serve, await servers.listen(address))
-        found = await tick_of(those, servers)
-        nursery.cancel_scope.cancel()
-    return found
+    async with running_servers(b"conf", ANSWERS) as servers:
+        return await tick_of(those, servers)
 
 
 async def record_of(metadata: Metadata) -> ClusterRecord:

@@ -4,7 +4,7 @@ Owners, mirrors and nodes are the real ones; network, disks and metadata are in 
 """
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 import attrs
 import pytest
@@ -14,7 +14,7 @@ from trio.testing import MockClock
 import geolog
 from geolog import AtDlsn, AtSequence, Gap, GapReason, Record
 from geolog.client.log import LogConfig
-from geolog.client.reading.scan import ReaderConfig
+from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.reading.stream_reader import open_stream_reader
 from geolog.partition.home_failover import FailoverReport
 from geolog.partition.mirror_entry import MirrorEntry
@@ -91,6 +91,15 @@ async def values(log: geolog.Log, *, partition: int = 0) -> list[bytes]:
 
 def numbered(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in numbers]
+
+
+def reading_of(
+    scan: PartitionScan, start: geolog.Bound, *, is_following: bool
+) -> AbstractAsyncContextManager[geolog.Reader]:
+    """Read with settings that may be old, from there to the end."""
+    return open_stream_reader(
+        [scan], start=start, stop=None, is_following=is_following, config=ReaderConfig()
+    )
 
 
 async def items_from(log: geolog.Log, start: geolog.Bound) -> list[Record | Gap]:
@@ -370,13 +379,7 @@ async def test_a_reader_whose_settings_are_old_hears_that_the_new_home_began_bel
         await site.cluster.kill_region(HOME)
         await site.west.failover(STREAM, to=TARGET)
         await append(site.west, range(20, 20 + count))
-        async with open_stream_reader(
-            [scan],
-            start=AtSequence(8, 1),
-            stop=None,
-            is_following=is_following,
-            config=ReaderConfig(),
-        ) as reader:
+        async with reading_of(scan, AtSequence(8, 1), is_following=is_following) as reader:
             items = reader.items()
             with trio.fail_after(60):
                 found = [_told(await anext(items)) for _ in range(1 + count)]
@@ -400,12 +403,8 @@ async def test_a_reader_whose_settings_are_old_leaves_a_dead_place_behind_a_gap(
         await site.cluster.kill_region(HOME)
         await site.west.failover(STREAM, to=TARGET)
         await append(site.west, range(20, 25))
-        async with open_stream_reader(
-            [scan],
-            start=AtDlsn(before[8].dlsn),
-            stop=None,
-            is_following=is_following,
-            config=ReaderConfig(),
+        async with reading_of(
+            scan, AtDlsn(before[8].dlsn), is_following=is_following
         ) as reader:
             items = reader.items()
             with trio.fail_after(60):
@@ -426,13 +425,7 @@ async def test_a_reader_that_read_on_from_a_place_hears_of_the_fork_once(
         await relay(site.west, 5)
         record = await record_of(site.west)
         scan = site.west._scan(record, record.log_in(HOME, 0))  # noqa: SLF001
-        async with open_stream_reader(
-            [scan],
-            start=AtDlsn(before[7].dlsn),
-            stop=None,
-            is_following=True,
-            config=ReaderConfig(),
-        ) as reader:
+        async with reading_of(scan, AtDlsn(before[7].dlsn), is_following=True) as reader:
             items = reader.items()
             with trio.fail_after(600):
                 found = [_told(await anext(items)) for _ in range(3)]
