@@ -7,9 +7,14 @@
 A batch is recorded in one step with the check that all of its ledgers are listed still. So
 a driver that removes a ledger from the list keeps it from being recorded later.
 
-Rules: PROTOCOL S34 and S35.
+Each batch write has a sink of its own, so the records would only become more. Whoever makes one
+looks at some others, and deletes those of batch writes that ended long ago.
+
+Rules: PROTOCOL S34, S35 and S37.
 """
 
+import random
+from bisect import bisect
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -28,6 +33,7 @@ from geolog.metadata.seam import (
     Metadata,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Operation,
     Put,
 )
@@ -39,6 +45,13 @@ PARTS_MAX = 2000
 """Staging ledgers of one batch: more, for streams with long names, do not fit one request to
 the metadata store."""
 
+FORGOTTEN_AFTER_S = 90 * 86400.0
+"""Time after which the name of a batch write that has ended is forgotten."""
+
+_LOOKED_AT_MAX = 8
+"""Records that the maker of one looks at. Some are deleted for each that is made, so those that
+are old never become many."""
+
 _CHECKS_MAX = 1000
 """Ledgers in one request that looks whether they are there."""
 
@@ -46,6 +59,12 @@ _CHECKS_MAX = 1000
 def sink_id_of(sink: str) -> str:
     """The name of a sink in metadata: of fixed length, whatever its user calls it."""
     return sha256(sink.encode()).hexdigest()[:32]
+
+
+def writer_id_of(record: SinkRecord) -> str:
+    """The named writer that copies the batches of a sink."""
+    life = f"-{record.life}" if record.life else ""
+    return f"sink-{sink_id_of(record.sink)}{life}"
 
 
 def _name_of(staged: StagedLedger) -> str:
@@ -74,11 +93,17 @@ class SinkCatalog:
     """The sinks of one cluster."""
 
     def __init__(
-        self, metadata: Metadata, paths: ClusterPaths, ledgers: LedgerMetadata
+        self,
+        metadata: Metadata,
+        paths: ClusterPaths,
+        ledgers: LedgerMetadata,
+        *,
+        rng: random.Random,
     ) -> None:
         self._metadata = metadata
         self._paths = paths
         self._ledgers = ledgers
+        self._rng = rng
 
     async def ensure(self, sink: str) -> VersionedSink:
         """The latest record of a sink, which is made if there is none."""
@@ -90,13 +115,46 @@ class SinkCatalog:
                 record = open_document(stored.data, SinkRecord, path=path)
                 return VersionedSink(record, stored.version)
             await self._metadata.ensure_path(self._paths.sinks)
+            made = SinkRecord(sink=sink, life=f"{self._rng.getrandbits(32):08x}")
             with suppress(NodeExistsError):
                 await self._metadata.multi(
                     [
-                        Create(path, seal_document(SinkRecord(sink=sink))),
+                        Create(path, seal_document(made)),
                         Create(self._paths.sink_ledgers(sink_id)),
                     ]
                 )
+                await self._forget_some(sink_id)
+
+    async def _forget_some(self, made_id: str) -> None:
+        """Delete some of the records that are of no use any more, of those next to this one.
+
+        Ids are hashes, so in the long run each record is next to a new one.
+        """
+        made = await self._metadata.find(self._paths.sink(made_id), freshness=Freshness.LATEST)
+        if made is None:
+            return
+        ids = sorted(await self._metadata.children(self._paths.sinks))
+        place = bisect(ids, made_id)
+        for sink_id in (ids[place:] + ids[:place])[:_LOOKED_AT_MAX]:
+            await self._forget_if_old(sink_id, now_us=made.created_us)
+
+    async def _forget_if_old(self, sink_id: str, *, now_us: int) -> None:
+        path = self._paths.sink(sink_id)
+        stored = await self._metadata.find(path, freshness=Freshness.LATEST)
+        if stored is None or now_us - stored.modified_us <= FORGOTTEN_AFTER_S * 1e6:
+            return
+        record = open_document(stored.data, SinkRecord, path=path)
+        if not record.may_be_forgotten:
+            return
+        left = await self.listed(record.sink)
+        if await self._count_there(left):
+            return
+        await self.drop(record.sink, left)
+        with suppress(NoNodeError, BadVersionError, NotEmptyError):
+            # A task lists a ledger, or a driver a batch, after all: then it stays.
+            await self._metadata.multi(
+                [Delete(self._paths.sink_ledgers(sink_id)), Delete(path, stored.version)]
+            )
 
     async def replace(
         self, read: VersionedSink, record: SinkRecord, *, staged_by: str | None = None
@@ -124,6 +182,10 @@ class SinkCatalog:
         for begin in range(0, len(ledgers), _CHECKS_MAX):
             some = ledgers[begin : begin + _CHECKS_MAX]
             await self._metadata.multi([Check(self._paths.ledger(one)) for one in some])
+
+    async def _count_there(self, staged: Sequence[StagedLedger]) -> int:
+        paths = [self._paths.ledger(one.ledger) for one in staged]
+        return len([path for path in paths if await self._metadata.find(path) is not None])
 
     async def open_listed(
         self,

@@ -19,7 +19,7 @@ Each staging ledger is listed with the batch that it is for, and the run that st
 for a later batch than the record's may belong to a driver that is at work right now: only its
 own run drops it.
 
-Rules: PROTOCOL S34 to S36.
+Rules: PROTOCOL S34 to S37.
 """
 
 from collections import Counter
@@ -64,6 +64,9 @@ class SinkRecord:
 
     sink: str
     """Its identity, as its user knows it."""
+    life: str = ""
+    """Tells it from an earlier record under this identity, which was forgotten; streams may
+    still know that one's named writer."""
     query: str = ""
     """Spark's id of the query, which a restart keeps; empty if the driver did not say."""
     checkpoint: str = ""
@@ -79,6 +82,14 @@ class SinkRecord:
     def records_count(self) -> int:
         """Number of records of the batch."""
         return sum(part.records_count for part in self.parts)
+
+    @property
+    def may_be_forgotten(self) -> bool:
+        """Whether nothing is lost with the record once nobody has used it for long.
+
+        A query may be started again however late, and repeats its last batch then.
+        """
+        return self.is_copied and (self.batch == NO_BATCH or self.query == NO_QUERY)
 
     def places(self) -> Iterator[tuple[StagedPart, int]]:
         """The parts in the order of copying, each with the seq of its first record."""
@@ -182,6 +193,7 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
     return RecordNext(
         SinkRecord(
             sink=known.sink,
+            life=known.life,
             query=given.query or known.query,
             checkpoint=given.checkpoint or known.checkpoint,
             batch=given.batch,

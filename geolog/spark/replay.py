@@ -1,7 +1,7 @@
 """The job `replay`: a set of files into a stream, each row once, in order for each key.
 
 The rows are sorted, and written by the sink: tasks stage them, and the driver copies what they
-staged, in the order of tasks, under a named writer (PROTOCOL S34 to S36).
+staged, in the order of tasks, under a named writer (PROTOCOL S34 to S37).
 """
 
 import time
@@ -153,7 +153,7 @@ async def _record_of(target: ReplayTarget, writer: str) -> SinkRecord:
 
 async def _found(log: Log, writer: str) -> SinkRecord:
     access = log.access
-    sinks = SinkCatalog(access.metadata, access.paths, access.ledgers)
+    sinks = SinkCatalog(access.metadata, access.paths, access.ledgers, rng=access.rng)
     return (await sinks.ensure(writer)).record
 
 

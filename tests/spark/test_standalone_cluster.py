@@ -242,7 +242,9 @@ def test_tasks_that_fail_and_tasks_that_run_twice_write_each_row_once(cluster: C
 async def staging_of(zookeeper: str, sink: str) -> list[StagedLedger]:
     async with geolog.connect(zookeeper=zookeeper, cluster="demo", region="a") as log:
         access = log.access
-        return await SinkCatalog(access.metadata, access.paths, access.ledgers).listed(sink)
+        return await SinkCatalog(
+            access.metadata, access.paths, access.ledgers, rng=access.rng
+        ).listed(sink)
 
 
 def test_workers_read_from_their_own_regions_survive_a_loss_and_need_geolog(

@@ -13,7 +13,7 @@ from typing import assert_never
 import attrs
 import trio
 
-from geolog.catalog.sinks import SinkCatalog, VersionedSink, sink_id_of
+from geolog.catalog.sinks import SinkCatalog, VersionedSink, writer_id_of
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
 from geolog.client.writing.writer import Writer
@@ -71,7 +71,10 @@ class SinkCommit:
         self._access = log.access
         self._sink = sink
         self._sinks = SinkCatalog(
-            self._access.metadata, self._access.paths, self._access.ledgers
+            self._access.metadata,
+            self._access.paths,
+            self._access.ledgers,
+            rng=self._access.rng,
         )
 
     async def commit(self, given: StagedBatch) -> CommitReport:
@@ -190,9 +193,7 @@ class SinkCommit:
 
     async def _copy_parts(self, stream: str, record: SinkRecord) -> int:
         copied_count = 0
-        async with self._log.open_writer(
-            stream, writer_id=f"sink-{sink_id_of(self._sink)}"
-        ) as writer:
+        async with self._log.open_writer(stream, writer_id=writer_id_of(record)) as writer:
             for part, seq in record.places():
                 if part.stream == stream:
                     copied_count += await self._copy_part(writer, part, seq)

@@ -144,7 +144,7 @@ async def open_staging_writer(
     the ledger is dropped. Ledgers of processes that die are dropped by later batches of the
     sink, or expire. NotEnoughNodesError.
     """
-    sinks = SinkCatalog(access.metadata, access.paths, access.ledgers)
+    sinks = SinkCatalog(access.metadata, access.paths, access.ledgers, rng=access.rng)
     answers = _Answers()
     async with open_background() as nursery:
         allocator = LedgerAllocator(

@@ -77,7 +77,7 @@ class Driver:
 
     async def listed_count(self) -> int:
         access = self.log.access
-        sinks = SinkCatalog(access.metadata, access.paths, access.ledgers)
+        sinks = SinkCatalog(access.metadata, access.paths, access.ledgers, rng=access.rng)
         return len(await sinks.listed(SINK))
 
     async def is_there(self, part: StagedPart) -> bool:
