@@ -7,8 +7,8 @@
 A batch is recorded in one step with the check that all of its ledgers are listed still. So
 a driver that removes a ledger from the list keeps it from being recorded later.
 
-Each batch write has a sink of its own, so the records would only become more. Whoever makes one
-looks at some others, and deletes those of batch writes that ended long ago.
+Each batch write has a sink of its own, so the records would only become more. A task or driver
+that makes one looks at some others, and deletes those of batch writes that ended long ago.
 
 Rules: PROTOCOL S34, S35 and S37.
 """

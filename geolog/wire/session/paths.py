@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import Literal
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 import attrs
 
@@ -114,7 +114,7 @@ SESSION_PATH = "/v1/session"
 
 def parse_path(target: str) -> AppendPath | ReadPath | SessionPath:
     """Parse a request's target. UnknownPathError, InvalidArgumentError."""
-    parts = urlsplit(target)
+    parts = _split(target)
     if parts.path == SESSION_PATH:
         _query(parts.query, frozenset())
         return SessionPath()
@@ -152,9 +152,18 @@ def parse_path(target: str) -> AppendPath | ReadPath | SessionPath:
     )
 
 
+def _split(target: str) -> SplitResult:
+    try:
+        return urlsplit(target)
+    except ValueError as error:  # A target that begins like //[ is a host's address, but none.
+        raise UnknownPathError(
+            f"no such path: {target[:200]!r} ({error}); the paths are {_FORMS}"
+        ) from error
+
+
 def parse_owner_path(target: str) -> OwnerPath:
     """Parse the target of a question for owners. UnknownPathError, InvalidArgumentError."""
-    parts = urlsplit(target)
+    parts = _split(target)
     found = _OWNER_PATH.fullmatch(parts.path)
     if found is None:
         raise UnknownPathError(

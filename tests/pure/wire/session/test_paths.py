@@ -44,6 +44,8 @@ def test_a_read_path_names_a_range() -> None:
         "/v1/streams/shop/append",
         "/v1/streams/a/b/c/append",
         "/v2/streams/shop/orders/read",
+        "//s[ssion",
+        "http://[::1/v1/session",
     ],
 )
 def test_another_path_is_refused_with_those_that_exist(target: str) -> None:
