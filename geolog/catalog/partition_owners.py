@@ -202,12 +202,13 @@ class PartitionOwners:
         claimant: Claimant,
         *,
         find_checks: FindChecks = no_checks,
+        lease_s: float | None = 0.0,
     ) -> VersionedOwner:
         """Become the owner: take the next epoch by compare-and-set, unless it was given.
 
         find_checks: finds what else must hold in the step of the claim; raises why it must not
-        be taken. SealedError, NoSuchStreamError. `claimant` is told of every claim, however
-        this ends.
+        be taken. lease_s: as the owner's record is to tell it. SealedError, NoSuchStreamError.
+        `claimant` is told of every claim, however this ends.
         """
         owner = self._paths.owner(name)
         while True:
@@ -217,14 +218,15 @@ class PartitionOwners:
             )
             if read.record.is_sealed or read.record.is_deleted:
                 raise no_owner(name, read.record)
-            if claimant.adopt(OwnerClaim(name, read.record), read):
+            # A record that was given tells the lease of its giver.
+            is_alike = read.record.lease_s == lease_s
+            if is_alike and claimant.adopt(OwnerClaim(name, read.record), read):
                 return read
-            taken = attrs.evolve(
-                read.record,
-                epoch=Epoch(read.record.epoch + 1),
+            taken = read.record.claimed(
                 owner=who,
                 presence=claimant.presence,
                 claim_id=claimant.new_claim_id(),
+                lease_s=lease_s,
             )
             claim = OwnerClaim(name, taken)
             claimant.on_claimed(claim)

@@ -104,7 +104,7 @@ class SegmentChanges:
         SealedError, NoSuchStreamError. NoSuchLedgerError if the successor has expired unused.
         OutcomeUnknownError if metadata gives no answer.
         """
-        owned = attrs.evolve(owner.record, segment_highest=segment.row_number)
+        owned = owner.record.activated(segment.row_number)
         opened = attrs.evolve(
             opening.record.opened(),
             segment=segment.segment,

@@ -3,7 +3,7 @@
 It runs in the process of the operator, anywhere in the cluster. Its process is shown in
 metadata meanwhile: if it ends in the middle, the next relay or owner gives the failover up.
 
-Rules: PROTOCOL H19 and H20.
+Rules: PROTOCOL H19, H20 and H25.
 """
 
 import logging
@@ -46,7 +46,7 @@ from geolog.protocol.failover_record import (
     range_at_risk,
 )
 from geolog.protocol.home_record import Fork
-from geolog.protocol.isolation_lease import wait_of_failover_s
+from geolog.protocol.isolation_lease import longest_lease_s, wait_of_failover_s
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
 from topology.errors import GeologError, UnavailableError
@@ -93,6 +93,9 @@ class FailoverReport:
     """The partitions that the new home completed from other regions, and from which."""
     out_of_reach: tuple[str, ...]
     """The regions, the old home included, whose logs could not all be compared."""
+    may_answer_on: tuple[int, ...]
+    """Partitions whose owner at the old home may not know yet that it is to stop when it is cut
+    off (`on_isolation="stop"`), so it may go on acknowledging appends."""
     ended_s: float
     """Time from the mark until the new home had the best log of each partition."""
     flipped_s: float
@@ -125,6 +128,7 @@ class _Run:
     fetched: list[tuple[int, str]] = attrs.field(factory=list)
     out_of_reach: Counter[str] = attrs.field(factory=Counter)
     """Logs of each region that did not answer in time."""
+    may_answer_on: Sequence[int] = ()
     ranges: tuple[RangeAtRisk, ...] = ()
     marked_s: float = 0.0
     flipping_s: float = 0.0
@@ -200,6 +204,7 @@ class HomeFailover:
             ranges=run.ranges,
             fetched=tuple(sorted(run.fetched)),
             out_of_reach=tuple(sorted(run.out_of_reach)),
+            may_answer_on=tuple(run.may_answer_on),
             ended_s=run.flipping_s - run.began_s,
             flipped_s=run.flipped_s - run.flipping_s,
         )
@@ -320,9 +325,13 @@ class HomeFailover:
     async def _flip(self, run: _Run, flip: MakeHome) -> list[Effect]:
         moves, move = self.takeover.partitions.home_moves, run.move
         assert move.marked is not None
-        lease_s = move.stream.isolation_lease_s
-        if lease_s is not None:  # Owners of the old home may answer inside of theirs.
+        # Owners of the old home may answer inside of their leases.
+        setting_s = move.stream.isolation_lease_s
+        lease_s = longest_lease_s(setting_s, move.owners_at_home.values())
+        if lease_s > 0:
             await trio.sleep_until(run.marked_s + wait_of_failover_s(lease_s))
+        if setting_s is not None:
+            run.may_answer_on = _told_nothing(move, run.core)
         run.flipping_s = trio.current_time()
         run.ranges = tuple(
             range_at_risk(
@@ -370,6 +379,15 @@ class HomeFailover:
             who=self.who,
             ranges=run.ranges,
         )
+
+
+def _told_nothing(move: HomeMove, core: FailoverCourse) -> list[int]:
+    """Partitions whose owners may go on answering without a lease: they are not fenced."""
+    return [
+        number
+        for number, owner in sorted(move.owners_at_home.items())
+        if owner.may_answer_always and not core.is_ended_at_home(number)
+    ]
 
 
 def _forks_of(move: HomeMove, number: int) -> tuple[Fork, ...]:

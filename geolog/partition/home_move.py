@@ -20,7 +20,12 @@ from geolog.catalog.partition_owners import VersionedOwner
 from geolog.metadata.seam import Freshness
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import TakenOver, Takeover
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from geolog.protocol.stream_state import (
+    OwnerRecord,
+    PartitionName,
+    SegmentRecord,
+    StreamRecord,
+)
 from geolog.protocol.watermark import Watermark
 from topology.errors import (
     FencedError,
@@ -68,6 +73,8 @@ class HomeMove:
     """Set once the stream is marked as moving."""
     claims: dict[PartitionName, VersionedOwner] = attrs.field(factory=dict)
     """The mirrors that this process has claimed."""
+    owners_at_home: dict[int, OwnerRecord] = attrs.field(factory=dict)
+    """For each partition its owner's record at home, as it was once the stream was marked."""
     after: StreamRecord | None = None
     """The stream's settings at the new home, once it is there."""
 
@@ -130,6 +137,7 @@ class HomeMove:
         owner = await self.takeover.partitions.owners.read(name)
         if owner.record.is_sealed:  # By somebody who died before the stream was.
             raise SealedError(f"{name} is sealed: finish that first (geolog stream seal)")
+        self.owners_at_home[number] = owner.record
         return owner.record.segment_highest + home.segment_offset(number, home.home_epoch)
 
     async def _is_closed(self, name: PartitionName) -> bool:

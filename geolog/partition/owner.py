@@ -233,7 +233,8 @@ class OwnedPartitions:
             self.takeover.partitions.homes.note_global(name)
         try:
             at_home = await self._home_record(name)
-            taken = await self.takeover.take_over(name, self.who)
+            lease_s = 0.0 if self.stream.home is None else self._lease_s
+            taken = await self.takeover.take_over(name, self.who, lease_s=lease_s)
         except BaseException:
             await source.give_up()
             raise
@@ -260,6 +261,11 @@ class OwnedPartitions:
         writer.use_loss_terms(self.loss_terms)
         self._taken.append(writer)
         return writer
+
+    @property
+    def _lease_s(self) -> float | None:
+        """The length of its lease; None if it answers always."""
+        return None if self.lease is None else self.stream.isolation_lease_s
 
     async def _home_record(self, name: PartitionName) -> HomeRecord | None:
         """The home record of a stream whose home has moved before."""

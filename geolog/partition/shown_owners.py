@@ -97,14 +97,21 @@ class ShownOwners:
         return f"ShownOwners({self._process}, {self._core!r})"
 
     async def take(
-        self, name: PartitionName, who: str, *, find_checks: FindChecks = no_checks
+        self,
+        name: PartitionName,
+        who: str,
+        *,
+        find_checks: FindChecks = no_checks,
+        lease_s: float | None = 0.0,
     ) -> VersionedOwner:
         """Become the owner, and show it from now on, until it is released.
 
-        find_checks: as of `PartitionOwners.take_ownership`. No owner is left behind, however
-        this ends. SealedError, NoSuchStreamError.
+        find_checks, lease_s: as of `PartitionOwners.take_ownership`. No owner is left behind,
+        however this ends. SealedError, NoSuchStreamError.
         """
-        return await self._owners.take_ownership(name, who, self, find_checks=find_checks)
+        return await self._owners.take_ownership(
+            name, who, self, find_checks=find_checks, lease_s=lease_s
+        )
 
     # The process and its node.
 

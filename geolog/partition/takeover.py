@@ -71,6 +71,8 @@ class _Run:
     """The region of a mirror that is to be claimed."""
     move_id: str = ""
     """Of the move of the home that takes it over."""
+    lease_s: float | None = 0.0
+    """Inside which the owner answers appends, as its record tells it."""
     last_version: int = 0
     """Version of the last segment's record."""
 
@@ -113,17 +115,19 @@ class Takeover:
         *,
         mirror_in: str | None = None,
         move_id: str = "",
+        lease_s: float | None = 0.0,
     ) -> TakenOver:
         """Own the partition, or its mirror in that region, with every listed ledger CLOSED.
 
-        move_id: of the move of the home that takes the partition over. While that is a failover
-        nobody else can take a mirror, and hears UnavailableError. The log at home it takes only
-        while the move is under way, else HomeMoveConflictError. FencedError if another process
-        took it over in turn, or if the mirror is at home by now. SealedError,
-        NoSuchStreamError. If this fails for any reason, the partition is given back.
+        lease_s: the lease inside which appends will be answered; None: always. move_id: of the
+        move of the home that takes the partition over. While that is a failover nobody else can
+        take a mirror, and hears UnavailableError. The log at home it takes only while the move
+        is under way, else HomeMoveConflictError. FencedError if another process took it over in
+        turn, or if the mirror is at home by now. SealedError, NoSuchStreamError. If this fails
+        for any reason, the partition is given back.
         """
         run = _Run(name, who, PartitionTakeover(name), mirror_in is not None)
-        run.mirror_in, run.move_id = mirror_in, move_id
+        run.mirror_in, run.move_id, run.lease_s = mirror_in, move_id, lease_s
         try:
             await self._follow(run, run.core.begin())
         except BaseException:
@@ -165,7 +169,7 @@ class Takeover:
                     may_end = partial(moves.checks_to_end, name, run.move_id)
                     owner = await self.owners.take(name, run.who, find_checks=may_end)
                 elif region is None:
-                    taking = partial(self.owners.take, name, run.who)
+                    taking = partial(self.owners.take, name, run.who, lease_s=run.lease_s)
                     owner, _ = await both(taking, partial(homes.look, name))
                 else:
                     may_take = partial(

@@ -12,7 +12,9 @@ over for good, and the owner has to take the partition over again.
 
 A failover of such a stream first changes the home record, so that no lease can be renewed, and
 then waits for the length of a lease before it writes a fork. Thus no owner of the old home
-answers OK once the new home exists.
+answers OK once the new home exists. An operator may change the length: an owner that is cut off
+just then does not hear of it. So each claim of a partition notes the length by which its owner
+goes, with the longest of those before it, and a failover waits for the longest of all.
 
 Invariants:
 1. The lease ends no later than its length after the sending of a write that was answered, by
@@ -22,8 +24,11 @@ Invariants:
 Rules: PROTOCOL H25.
 """
 
+from collections.abc import Iterable
+
 import attrs
 
+from geolog.protocol.stream_state import OwnerRecord
 from topology.errors import InvalidArgumentError
 
 _NEARLY = 1 - 1e-9
@@ -97,6 +102,15 @@ class IsolationLease:
         if self._since is None:
             return 0.0
         return max(0.0, self.length_s * (1 - DRIFT) - now.passed_s(self._since))
+
+
+def longest_lease_s(setting_s: float | None, owners: Iterable[OwnerRecord]) -> float:
+    """The longest lease that may be held at the home that is lost; 0 if there is none.
+
+    setting_s: as the stream's record has it; None if its home answers always. owners: of its
+    partitions there, as their records were once the home was marked as lost.
+    """
+    return max([setting_s or 0.0, *(one.lease_longest_s for one in owners)])
 
 
 def wait_of_failover_s(length_s: float) -> float:

@@ -4,7 +4,7 @@ Each partition has one owner record. A takeover raises its epoch by compare-and-
 change of the segment list also checks the record version that the takeover produced, so a
 deposed owner can change nothing (PROTOCOL O3).
 
-Rules: PROTOCOL H3, O10 and S17.
+Rules: PROTOCOL H3, H25, O10 and S17.
 """
 
 import enum
@@ -291,6 +291,44 @@ class OwnerRecord:
     is_sealed: bool = False
     is_deleted: bool = False
     """Whether its stream is being deleted; it never has an owner again, not even briefly."""
+    lease_s: float | None = 0.0
+    """Length of the lease inside which the owner answers appends; None: it answers always. 0 of
+    an owner that takes no appends, and of any in a `global` stream."""
+    lease_before_s: float = 0.0
+    """The longest lease of earlier owners that did not say that they left."""
+    has_leaseless_before: bool = False
+    """Whether one of them answers always, and may not be fenced yet."""
+
+    def claimed(
+        self, *, owner: str, presence: str, claim_id: str, lease_s: float | None
+    ) -> "OwnerRecord":
+        """The record of the next owner, who answers appends inside such a lease."""
+        has_left = not self.presence
+        return attrs.evolve(
+            self,
+            epoch=Epoch(self.epoch + 1),
+            owner=owner,
+            presence=presence,
+            claim_id=claim_id,
+            lease_s=lease_s,
+            lease_before_s=max(self.lease_before_s, 0.0 if has_left else self.lease_s or 0.0),
+            has_leaseless_before=self.has_leaseless_before
+            or not (has_left or self.lease_s is not None),
+        )
+
+    def activated(self, segment_highest: int) -> "OwnerRecord":
+        """The record once the owner has opened a segment: those before it are fenced."""
+        return attrs.evolve(self, segment_highest=segment_highest, has_leaseless_before=False)
+
+    @property
+    def lease_longest_s(self) -> float:
+        """The longest lease in which this owner, or one before it, may answer."""
+        return max(self.lease_before_s, 0.0 if not self.presence else self.lease_s or 0.0)
+
+    @property
+    def may_answer_always(self) -> bool:
+        """Whether this owner, or one before it, may answer without any lease."""
+        return self.has_leaseless_before or (bool(self.presence) and self.lease_s is None)
 
 
 @attrs.frozen

@@ -66,6 +66,7 @@ SOMETIMES = {
     "failed-over-whole": "a failover reads the log at the old home to its end",
     "failed-over-fetched": "the new home is completed from the mirror of another region",
     "answered-in-lease": "a home that stops when it is cut off answers inside its lease",
+    "lease-changed": "an operator changes the lease of such a home just before a failover",
     "stopped-alone": "such a home is cut off, and takes no appends or answers none",
     "left-behind": "an acknowledged record is kept aside: a failover left it behind",
     "reader-diverged": "a reader was ahead of the new home, and gets a gap",

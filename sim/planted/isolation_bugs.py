@@ -1,13 +1,19 @@
 """Defects of leases, by which a home that is cut off stops: each replaces a good method."""
 
+from collections.abc import Iterable
+
 from geolog.catalog.stream_homes import StreamHomes
 from geolog.metadata.seam import Check, SessionState
 from geolog.partition import home_failover
 from geolog.partition.home_lease import HomeLease
 from geolog.protocol.isolation_lease import IsolationLease, LeaseClocks
-from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.stream_state import OwnerRecord, PartitionName
 from sim.planted.planted_bug import PlantedBug
-from sim.world.draws.failover_draws import with_homes_that_hear_late, with_homes_that_stop
+from sim.world.draws.failover_draws import (
+    with_homes_that_hear_late,
+    with_homes_that_stop,
+    with_leases_that_change,
+)
 
 # A planted bug changes private state of the code that it breaks.
 # ruff: noqa: SLF001
@@ -60,6 +66,11 @@ def wait_for_no_lease(_length_s: float) -> float:
     return 0.0
 
 
+def go_by_the_setting(setting_s: float | None, _owners: Iterable[OwnerRecord]) -> float:
+    """Wait for the lease that the stream has now, whatever its owners have."""
+    return setting_s or 0.0
+
+
 ISOLATION_BUGS: dict[str, PlantedBug] = {
     "answers-after-its-lease": PlantedBug(
         29,
@@ -94,6 +105,12 @@ ISOLATION_BUGS: dict[str, PlantedBug] = {
         "a failover does not wait until every lease of the old home is over",
         [(home_failover, "wait_of_failover_s", wait_for_no_lease)],
         drawn_for=with_homes_that_stop,
+    ),
+    "failover-goes-by-the-setting": PlantedBug(
+        167,
+        "a failover waits for the lease that its stream has now, not for that of an owner",
+        [(home_failover, "longest_lease_s", go_by_the_setting)],
+        drawn_for=with_leases_that_change,
     ),
 }
 """Defects of leases, by name."""

@@ -65,8 +65,10 @@ class _Continued(Takeover):
         *,
         mirror_in: str | None = None,
         move_id: str = "",
+        lease_s: float | None = 0.0,
     ) -> TakenOver:
         """Own the partition, starting from the given state."""
+        del lease_s
         assert mirror_in is None, "its state is the log's at home"
         assert not move_id
         owner = await self.owners.take(name, who)

@@ -252,6 +252,10 @@ class History:
     """How many partitions there certainly are, and how many there may be."""
     stops_when_isolated: bool = attrs.field(default=False, init=False)
     """Whether the stream takes no appends while its home is cut off."""
+    may_go_on: bool = attrs.field(default=False, init=False)
+    """Whether an operator may have set that it goes on after all."""
+    unstopped_epochs: set[int] = attrs.field(factory=set, init=False)
+    """Home epochs in which that was so for a while."""
     targets_removed: set[str] = attrs.field(factory=set, init=False)
     """Regions that were no target for a while: their mirrors were made again."""
     may_evict: bool = attrs.field(default=False, init=False)

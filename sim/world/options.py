@@ -118,6 +118,8 @@ class Knobs:
     """Share of the failovers that another one follows at once."""
     stops_when_isolated: bool = False
     """Whether the stream takes no appends while its home is cut off (`on_isolation=stop`)."""
+    leases_changed_share: float = 0.0
+    """Share of the failovers just before which an operator changes the stream's lease."""
     clock_drift_max: float = 0.0
     """Share by which the clocks of a host, which leases are kept by, run slow or fast."""
     are_pauses_sleep: bool = False

@@ -68,6 +68,7 @@ _SEEDS_MAX = 40
         ("row-end-ignored", 1),
         ("dead-place-in-the-stream", 1),
         ("lease-from-the-answer", 14),
+        ("failover-goes-by-the-setting", 2),
         ("local-only-relayed", 0),
         ("local-only-read-abroad", 0),
         ("local-only-withheld", 0),

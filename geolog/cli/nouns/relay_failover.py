@@ -227,6 +227,13 @@ async def _move_all(log: Log, plans: list[FailoverPlan], asked_count: int, wish:
         await all_of([partial(move, one) for one in plans], at_once_max=wish.parallel)
     moved.sort(key=lambda one: one.stream)
     show(moved if output != "table" else [_moved_row(one) for one in moved], output)
+    for one in moved:
+        if one.may_answer_on:
+            tell(
+                f"{one.stream}: {one.home_before} may go on acknowledging appends:"
+                " --on-isolation stop was set shortly before, and owners there may not know."
+                f" Stop its writers in {one.home_before}"
+            )
     if failed_count:
         raise GeologError(
             f"{failed_count} of {asked_count} streams keep their home; fix the causes above"

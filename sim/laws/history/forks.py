@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from geolog.client.reading.bounds import AtDlsn, AtSequence
+from geolog.protocol.stream_state import FIRST_HOME_EPOCH
 from sim.laws.history.appends import is_same, name_of, out_of_order
 from sim.world.history import Append, Ending, Found, History, Missing, words_of
 
@@ -67,12 +68,26 @@ def replaced_homes_answer_nobody(history: History, _ending: Ending) -> Iterator[
         for fork in history.forks_of(append.partition):
             is_of_earlier = append.dlsn.segment < fork.segment_next
             is_late = append.home_epoch_then >= fork.home_epoch
-            if fork.home_epoch in failed_over and is_of_earlier and is_late:
+            # An owner that was cut off meanwhile may never have heard that it is to stop.
+            has_to_stop = _home_epoch_of(history, append) not in history.unstopped_epochs
+            is_wrong = is_of_earlier and is_late and has_to_stop
+            if fork.home_epoch in failed_over and is_wrong:
                 yield (
                     f"{name_of(append.value)} was answered at {append.dlsn} of partition"
                     f" {append.partition} in home epoch {append.home_epoch_then}; its home"
                     f" stops when it is cut off, and was replaced by epoch {fork.home_epoch}"
                 )
+
+
+def _home_epoch_of(history: History, append: Append) -> int:
+    assert append.dlsn is not None
+    segment = append.dlsn.segment
+    begun = [
+        one.home_epoch
+        for one in history.forks_of(append.partition)
+        if one.segment_next <= segment
+    ]
+    return max(begun, default=FIRST_HOME_EPOCH)
 
 
 def shown_is_kept(history: History, _ending: Ending) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Operators who fail the stream over when its home is lost, or when they think so."""
 
 import math
+from functools import partial
 from random import Random
 
 import attrs
@@ -8,6 +9,8 @@ import trio
 
 import geolog
 from geolog.background import open_background
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.protocol.stream_state import StreamName
 from sim.world.apps.moving import MOVE_STEP
 from sim.world.calls import STREAM, Calls
 from sim.world.process import Process
@@ -28,6 +31,7 @@ _LOST_SHARE = 0.8
 _LOST_S_MAX = 8.0
 _LATE_S_MAX = 3.0
 _DROPPED_S_MAX = 6.0
+_LEASES_S = (1.0, 2.0, 4.0, 12.0, None)
 
 _FORESEEN = (
     geolog.ConflictError,  # Another operator moves it.
@@ -82,6 +86,11 @@ class FailingOver:
         home, _ = self.calls.home_of()
         others = [one for one in self.calls.relay_regions if one != home]
         to = self.rng.choice([None, *others])
+        if self.rng.random() < self.calls.knobs.leases_changed_share:
+            await self._change_lease(process, log)
+        if self.calls.history.may_go_on:
+            _, home_epoch = self.calls.home_of()
+            self.calls.history.unstopped_epochs |= {home_epoch, home_epoch + 1}
         self.calls.begin(process, f"fail over to {to}")
         try:
             report = await log.failover(
@@ -102,6 +111,24 @@ class FailingOver:
                 happened.add("failed-over-whole")
             if report.fetched:
                 happened.add("failed-over-fetched")
+
+    async def _change_lease(self, process: Process, log: geolog.Log) -> None:
+        """Have the home answer inside shorter or longer leases, or for a while without any."""
+        length_s = self.rng.choice(_LEASES_S)
+        if length_s is None:
+            self.calls.history.may_go_on = True
+        self.calls.begin(process, f"have a lease of {length_s} s")
+        catalog = StreamCatalog(log.access.metadata, log.access.paths)
+        changed = partial(attrs.evolve, isolation_lease_s=length_s)
+        try:
+            await catalog.change(StreamName.parse(STREAM), changed)
+        except geolog.GeologError as error:  # Its home moves, or was about to.
+            self.calls.failed(process, f"lease {error!r}")
+        else:
+            self.calls.done(process, "changed the lease")
+            if length_s is not None:
+                self.calls.history.may_go_on = False
+            self.calls.history.happened.add("lease-changed")
 
     async def _stop_when_quiet(self, patience: trio.CancelScope) -> None:
         await self.calls.quiet.wait()

@@ -170,6 +170,21 @@ def with_homes_that_hear_late(options: Options, draws: Draws) -> Options:
     )
 
 
+def with_leases_that_change(options: Options, draws: Draws) -> Options:
+    """The same with long leases, which operators change just before they fail the stream over.
+
+    A home that is cut off does not hear of it, and goes by the lease that it has.
+    """
+    drawn = with_homes_that_stop(options, draws)
+    return attrs.evolve(
+        drawn,
+        knobs=attrs.evolve(drawn.knobs, session_timeout_s=18.0, leases_changed_share=0.6),
+        hazards=attrs.evolve(
+            drawn.hazards, duration_s_max=40.0, strikes_per_s=((HOME_CUT_OFF, 0.5),)
+        ),
+    )
+
+
 def with_homes_lost_in_a_row(options: Options, draws: Draws) -> Options:
     """The same for long, and a new home is cut off while the one before it is still away.
 

@@ -9,6 +9,7 @@ from sim.world.draws.failover_draws import (
     with_homes_lost_in_a_row,
     with_homes_that_hear_late,
     with_homes_that_stop,
+    with_leases_that_change,
     with_local_only_failovers,
 )
 from sim.world.draws.move_draws import with_local_only_moves, with_moves
@@ -29,6 +30,7 @@ WORLDS: dict[str, Callable[[Options, Draws], Options]] = {
     "local-only-failovers": with_local_only_failovers,
     "homes-that-stop": with_homes_that_stop,
     "homes-that-hear-late": with_homes_that_hear_late,
+    "leases-that-change": with_leases_that_change,
     "homes-lost-in-a-row": with_homes_lost_in_a_row,
 }
 

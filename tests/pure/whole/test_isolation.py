@@ -5,6 +5,8 @@ Owners, mirrors and nodes are the real ones; network, disks and metadata are in 
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Literal
 
 import attrs
 import pytest
@@ -12,7 +14,9 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.metadata.server_ticks import DEFAULT_TICK_S
+from geolog.protocol.stream_state import StreamName
 from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.proxy.proxies import open_proxy
@@ -34,15 +38,17 @@ class Site:
 
 
 @asynccontextmanager
-async def open_site() -> AsyncIterator[Site]:
+async def open_site(
+    session_s: float = SESSION_S, on_isolation: Literal["continue", "stop"] = "stop"
+) -> AsyncIterator[Site]:
     sessions: list[MemoryMetadata] = []
     async with (
-        open_in_process_cluster(REGIONS, session_timeout_s=SESSION_S) as cluster,
+        open_in_process_cluster(REGIONS, session_timeout_s=session_s) as cluster,
         cluster.open_client(HOME, on_session=sessions.append) as home,
         cluster.open_client(TARGET) as far,
     ):
         await far.create_stream(
-            STREAM, mode="regional", home=HOME, relay_to=[TARGET], on_isolation="stop"
+            STREAM, mode="regional", home=HOME, relay_to=[TARGET], on_isolation=on_isolation
         )
         yield Site(cluster, home, far, sessions[0])
 
@@ -148,6 +154,88 @@ async def test_a_failover_begins_the_new_home_once_every_lease_is_over(
 
     assert (record.home, report.is_nothing_lost) == (TARGET, False)
     assert max(answered_s) < flipped_s
+
+
+@asynccontextmanager
+async def cut_off_and_writing(site: Site) -> AsyncIterator[list[float]]:
+    """The home is cut off from metadata and from the target; its writer goes on.
+
+    Yields the times of its answers.
+    """
+    answered_s: list[float] = []
+
+    async def write() -> None:
+        with suppress(geolog.GeologError):
+            async with site.home.open_writer(STREAM) as writer:
+                await append_for_ever(writer, answered_s)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write)
+        await trio.sleep(1)
+        await relay(site.far, count=3)
+        site.session.cut_off()
+        for node in site.cluster.nodes_of(HOME):
+            site.cluster.network.cut("client-in-eu-west", node.node_id)
+        yield answered_s
+        nursery.cancel_scope.cancel(reason="the test is over")
+
+
+async def set_lease(log: geolog.Log, length_s: float | None) -> None:
+    """Set the length, as a client with a shorter session time-out would."""
+    catalog = StreamCatalog(log.access.metadata, log.access.paths)
+    changed = partial(attrs.evolve, isolation_lease_s=length_s)
+    await catalog.change(StreamName.parse(STREAM), changed)
+
+
+@pytest.mark.parametrize("length_s", [1.0, None])
+async def test_a_failover_waits_for_the_lease_of_an_owner_that_missed_a_shorter_one(
+    length_s: float | None, autojump_clock: MockClock
+) -> None:
+    """The owner keeps the lease of its opening, which outlives the search for the home."""
+    async with open_site(session_s=24.0) as site, cut_off_and_writing(site) as answered_s:
+        cut_s = trio.current_time()
+        await set_lease(site.far, length_s)
+        report = await site.far.failover(STREAM, to=TARGET)
+        flipped_s = trio.current_time()
+        await trio.sleep(30)
+
+    assert not report.is_nothing_lost
+    assert report.may_answer_on == ()
+    assert cut_s + 8 < max(answered_s) < flipped_s <= cut_s + 17
+
+
+async def test_a_shorter_lease_counts_once_the_owner_goes_by_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site(session_s=24.0) as site:
+        with suppress(geolog.UnavailableError):
+            async with site.home.open_writer(STREAM) as writer:
+                await writer.append(b"0")
+                await set_lease(site.far, 1.0)
+                await trio.sleep(1)
+        async with cut_off_and_writing(site) as answered_s:
+            cut_s = trio.current_time()
+            await site.far.failover(STREAM, to=TARGET)
+            flipped_s = trio.current_time()
+            await trio.sleep(30)
+
+    assert max(answered_s) < flipped_s < cut_s + 10
+
+
+async def test_a_failover_tells_that_an_owner_may_not_know_that_it_is_to_stop(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_site(on_isolation="continue") as site,
+        cut_off_and_writing(site) as answered_s,
+    ):
+        await site.far.update_stream(STREAM, on_isolation="stop")
+        report = await site.far.failover(STREAM, to=TARGET)
+        flipped_s = trio.current_time()
+        await trio.sleep(10)
+
+    assert report.may_answer_on == (0,)
+    assert max(answered_s) > flipped_s, "it goes on, and this is told"
 
 
 async def test_an_owner_whose_session_was_lost_takes_the_stream_over_again(
