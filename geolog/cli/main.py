@@ -80,7 +80,8 @@ NOUNS = {
     "sim": NounPlace("geolog.cli.nouns.sim", "Simulate a cluster under faults, from a seed."),
     "config": NounPlace("geolog.cli.nouns.config", "Show and check settings."),
     "generate": NounPlace(
-        "geolog.cli.nouns.generate", "Print shell completion scripts; write man pages."
+        "geolog.cli.nouns.generate",
+        "Print shell completion scripts; write man pages and systemd units.",
     ),
 }
 

@@ -105,14 +105,15 @@ class ZooKeeperConfig:
     """Directory for the server's data, settings and log. It belongs to one server id for
     ever."""
 
-    server_id: int = attrs.field(default=1)
+    id: int = attrs.field(default=1)
     """Id of this server among the peers, 1 to 255."""
 
     listen: Address
     """Address for clients."""
 
-    peers: tuple[Peer, ...] = ()
-    """All voters, including this one; an odd number. None or one: the server runs alone."""
+    peers: str = ""
+    """All voters of the quorum, including this one, `ID=HOST:QUORUM_PORT:ELECTION_PORT,…`; an
+    odd number. If unset, the server runs alone."""
 
     tick_s: float = 0.5
     """ZooKeeper's unit of time. Heartbeats depend on it; the shortest session time-out is two
@@ -130,21 +131,24 @@ class ZooKeeperConfig:
     """Connections from one address. ZooKeeper's own default, 60, is too low for one busy
     machine."""
 
-    @server_id.validator
-    def _check_server_id(self, _attribute: "attrs.Attribute[int]", value: int) -> None:
+    @id.validator
+    def _check_id(self, _attribute: "attrs.Attribute[int]", value: int) -> None:
         if not 1 <= value <= SERVER_ID_MAX:
             raise InvalidConfigError(f"server id must be 1 to {SERVER_ID_MAX}, got {value}")
 
     def __attrs_post_init__(self) -> None:
-        ids = [peer.server_id for peer in self.peers]
+        ids = [peer.server_id for peer in self.voters]
         if len(set(ids)) < len(ids):
-            raise InvalidConfigError(f"duplicate server id in {_listed(self.peers)}")
-        if ids and self.server_id not in ids:
-            raise InvalidConfigError(
-                f"server {self.server_id} is not among the peers {_listed(self.peers)}"
-            )
+            raise InvalidConfigError(f"duplicate server id in {self.peers}")
+        if ids and self.id not in ids:
+            raise InvalidConfigError(f"server {self.id} is not among the peers {self.peers}")
         if len(ids) == 2:
             raise InvalidConfigError("two voters survive no failure: use one, three or five")
+
+    @property
+    def voters(self) -> tuple[Peer, ...]:
+        """All voters. None or one: the server runs alone."""
+        return parse_peers(self.peers)
 
     @property
     def heap_bytes(self) -> int:
@@ -201,17 +205,17 @@ def claim_data_dir(config: ZooKeeperConfig) -> None:
     config.data_dir.mkdir(parents=True, exist_ok=True)
     if myid.exists():
         held = myid.read_text(errors="replace").strip()
-        if held != str(config.server_id):
+        if held != str(config.id):
             raise InvalidConfigError(
                 f"{config.data_dir} holds the data of ZooKeeper server {held}, not of server "
-                f"{config.server_id}: give each server its own directory"
+                f"{config.id}: give each server its own directory"
             )
     elif any(config.data_dir.iterdir()):
         raise InvalidConfigError(
             f"{config.data_dir} is not empty and holds no ZooKeeper data: use another directory"
         )
     else:
-        myid.write_text(f"{config.server_id}\n")
+        myid.write_text(f"{config.id}\n")
 
 
 def write_settings(config: ZooKeeperConfig) -> None:
@@ -231,8 +235,8 @@ def write_settings(config: ZooKeeperConfig) -> None:
         "autopurge.snapRetainCount": 3,
         "autopurge.purgeInterval": 1,
     }
-    if len(config.peers) > 1:
-        for peer in config.peers:
+    if len(config.voters) > 1:
+        for peer in config.voters:
             where = f"{peer.host}:{peer.quorum_port}:{peer.election_port}"
             settings[f"server.{peer.server_id}"] = where
     text = "".join(f"{key}={value}\n" for key, value in settings.items())
@@ -286,8 +290,8 @@ async def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _check_ports_free(config: ZooKeeperConfig) -> None:
     wanted = [config.listen]
-    for peer in config.peers:
-        if peer.server_id == config.server_id and len(config.peers) > 1:
+    for peer in config.voters:
+        if peer.server_id == config.id and len(config.voters) > 1:
             wanted += [
                 Address(peer.host, peer.quorum_port),
                 Address(peer.host, peer.election_port),
@@ -315,10 +319,10 @@ def _why_ended(config: ZooKeeperConfig, code: int) -> str:
     last_lines = _last_lines(config)
     told = f"the end of {config.log}:\n{last_lines}"
     if _OUT_OF_MEMORY not in last_lines:
-        return f"ZooKeeper server {config.server_id} ended with code {code}; {told}"
+        return f"ZooKeeper server {config.id} ended with code {code}; {told}"
     heap_mib = config.heap_bytes >> 20
     return (
-        f"ZooKeeper server {config.server_id} ran out of memory: its data does not fit into"
+        f"ZooKeeper server {config.id} ran out of memory: its data does not fit into"
         f" {heap_mib} MiB. Restart it with more, e.g."
         f" GEOLOG_SERVE_ZOOKEEPER_HEAP_BYTES_MAX={2 * heap_mib}MiB (`heap_bytes_max`); {told}"
     )
@@ -331,7 +335,3 @@ def _last_lines(config: ZooKeeperConfig) -> str:
             said = path.read_text(errors="replace").splitlines()
             lines += [line for line in said if not line.startswith("\tat ")][-5:]
     return "\n".join(lines)
-
-
-def _listed(peers: tuple[Peer, ...]) -> str:
-    return ",".join(str(peer) for peer in peers)

@@ -194,9 +194,9 @@ async def test_three_voters_survive_the_loss_of_one(tmp_path: Path) -> None:
     async def serve(peer: Peer) -> None:
         config = ZooKeeperConfig(
             data_dir=tmp_path / str(peer.server_id),
-            server_id=peer.server_id,
+            id=peer.server_id,
             listen=addresses[peer.server_id - 1],
-            peers=peers,
+            peers=",".join(map(str, peers)),
         )
         with scopes[peer.server_id]:
             await serve_zookeeper(config, ready[peer.server_id].set)
@@ -273,7 +273,7 @@ def test_an_impossible_quorum_is_refused(server_id: int, peers: str, reason: str
     with pytest.raises(InvalidConfigError, match=reason):
         ZooKeeperConfig(
             data_dir=Path("unused"),
-            server_id=server_id,
+            id=server_id,
             listen=Address("127.0.0.1", 1),
-            peers=parse_peers(peers),
+            peers=peers,
         )

@@ -1,20 +1,46 @@
-"""`geolog generate`: prints completion scripts for shells, and writes man pages."""
+"""`geolog generate`: completion scripts for shells, man pages, and units of systemd."""
 
+import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import click
 from click.shell_completion import get_completion_class
 
-from geolog.cli.invocation import COMPLETE_VARIABLE, Noun, examples, tell
+from geolog.cli.invocation import (
+    COMPLETE_VARIABLE,
+    Invocation,
+    Noun,
+    examples,
+    tell,
+    this_invocation,
+)
+from geolog.cli.settings.roles import PROXY, RELAY, STORAGE, ZOOKEEPER, check_keys
+from geolog.cli.systemd_units import SERVERS, UnitPlan, units
 from geolog.cli.terminal.man_page import man_pages
+from geolog.settings.command_config import COMMAND
+from geolog.settings.found import find_sources
 from geolog.settings.quantities import counted
+from geolog.settings.settings_file import SettingsFile
+from topology.errors import InvalidConfigError
+
+SETTINGS_FILE = "/etc/geolog/geolog.toml"
+DATA_DIR = Path("/var/lib/geolog")
+
+_NEEDED = {
+    "zookeeper": (ZOOKEEPER, ("listen",)),
+    "storage": (STORAGE, ("location", "listen")),
+    "proxy": (PROXY, ("listen",)),
+    "relay": (RELAY, ("listen",)),
+}
+"""Settings without which a server refuses to start."""
 
 
 @click.group(cls=Noun, name="generate")
 def command() -> None:
-    """Print shell completion scripts; write man pages."""
+    """Print shell completion scripts; write man pages and systemd units."""
 
 
 @command.command(
@@ -54,3 +80,125 @@ def man(ctx: click.Context, directory: Path) -> None:
     for name, text in pages:
         (directory / name).write_text(text, encoding="utf-8")
     tell(f"{counted(len(pages), 'page')} written to {directory}")
+
+
+@command.command(
+    epilog=examples(
+        "geolog generate systemd /etc/systemd/system",
+        "geolog generate systemd --server storage \\",
+        "    --storage-dir /disk1/geolog --storage-dir /disk2/geolog units",
+    )
+)
+@click.argument(
+    "directory", metavar="DIRECTORY", type=click.Path(path_type=Path, file_okay=False)
+)
+@click.option(
+    "--server",
+    "servers",
+    type=click.Choice(list(SERVERS)),
+    multiple=True,
+    help="Write only the unit of this server. Repeat for more. [default: all four]",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=DATA_DIR,
+    show_default=True,
+    metavar="DIR",
+    help="Directory in which each server has one of its own, e.g. DIR/zookeeper.",
+)
+@click.option(
+    "--storage-dir",
+    "storage_dirs",
+    type=click.Path(path_type=Path, file_okay=False),
+    multiple=True,
+    metavar="DIR",
+    help="Data directory of the storage node. Repeat for each further disk."
+    " [default: storage in --data-dir]",
+)
+@click.option(
+    "--user",
+    default="geolog",
+    show_default=True,
+    metavar="NAME",
+    help="User and group of the servers; they must exist.",
+)
+@click.option(
+    "--program",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The geolog command on the host. [default: this one]",
+)
+def systemd(
+    directory: Path,
+    servers: tuple[str, ...],
+    data_dir: Path,
+    storage_dirs: tuple[Path, ...],
+    user: str,
+    program: Path | None,
+) -> None:
+    """Write systemd units of the servers of one host, and a target, to DIRECTORY.
+
+    The servers read the settings file that --config names (default: /etc/geolog/geolog.toml).
+    If it exists, missing settings are told on stderr. --cluster, --profile, --region and
+    --zookeeper go into the units if they are given. Then: systemctl daemon-reload, and
+    systemctl enable --now geolog.target and the services.
+    """
+    invocation = this_invocation()
+    chosen = servers or tuple(SERVERS)
+    plan = UnitPlan(
+        program=program or _this_program(),
+        options=_options(invocation),
+        user=user,
+        zookeeper_dir=data_dir / "zookeeper",
+        storage_dirs=storage_dirs or (data_dir / "storage",),
+    )
+    written = list(units(plan, chosen))
+    for complaint in _complaints(invocation, chosen):
+        tell(f"warning: {complaint}")
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in written:
+        (directory / name).write_text(text, encoding="utf-8")
+    tell(f"{', '.join(name for name, _ in written)} written to {directory}")
+
+
+def _this_program() -> Path:
+    found = shutil.which(sys.argv[0]) or shutil.which("geolog")
+    if found is None:
+        raise InvalidConfigError("cannot tell where the geolog command is: name it, --program")
+    return Path(found).absolute()
+
+
+def _settings_file(invocation: Invocation) -> Path:
+    return Path(invocation.config_path or SETTINGS_FILE).absolute()
+
+
+def _options(invocation: Invocation) -> list[str]:
+    options = ["--config", str(_settings_file(invocation))]
+    if invocation.profile is not None:
+        options += ["--profile", invocation.profile]
+    for name in ("cluster", "region", "zookeeper"):
+        if name in invocation.flags:
+            options += [f"--{name}", invocation.flags[name]]
+    return options
+
+
+def _complaints(invocation: Invocation, servers: Sequence[str]) -> Iterator[str]:
+    """Say what keeps the servers from starting, as far as the settings file shows it."""
+    path = _settings_file(invocation)
+    if not path.exists():
+        yield f"{path} does not exist yet: write it before you start a server"
+        return
+    file = SettingsFile.read(path)
+    yield from check_keys(file)
+    sources = find_sources(invocation.flags, {}, file, invocation.profile)
+    shared = {one.setting.field: one.value for one in sources.decide(COMMAND)}
+    if not shared["zookeeper"] and set(servers) != {"zookeeper"}:
+        yield f"{path} does not set zookeeper"
+    if not shared["region"] and not {"proxy", "relay"}.isdisjoint(servers):
+        yield f"{path} does not set region"
+    for server in servers:
+        role, needed = _NEEDED[server]
+        for one in sources.decide(role):
+            if one.setting.field in needed and one.value is None:
+                yield f"{path} does not set {one.setting.key}"

@@ -24,6 +24,8 @@ from geolog.cli.invocation import (
     tell,
     this_invocation,
 )
+from geolog.cli.reachable import check_reachable, warn_if_only_here
+from geolog.cli.service_manager import tell_service_manager
 from geolog.cli.settings.roles import PARENT_PIPE_VARIABLE, PROXY, RELAY, STORAGE, ZOOKEEPER
 from geolog.cli.signals import ending_at_signals, ends_in_time
 from geolog.cli.terminal.output import Plain, print_json
@@ -33,7 +35,6 @@ from geolog.settings.sources import (
     Setting,
     ValueKind,
     configured,
-    parse_address,
     settings_of,
 )
 from geolog.transport.seam import Address
@@ -131,46 +132,39 @@ def command() -> None:
 
 
 @command.command(
-    epilog=examples("geolog serve zookeeper --data-dir zk --id 1 --listen 127.0.0.1:2181")
+    cls=verb_with_settings(ZOOKEEPER),
+    epilog=examples(
+        "geolog serve zookeeper --data-dir zk --listen 127.0.0.1:2181",
+        "geolog serve zookeeper --data-dir zk --id 1 --listen zk1.example.net:2181 \\",
+        "    --peers 1=zk1.example.net:2888:3888,2=zk2.example.net:2888:3888,"
+        "3=zk3.example.net:2888:3888",
+    ),
 )
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     required=True,
     metavar="DIR",
     help="Directory for the server's data.",
 )
-@click.option(
-    "--id",
-    "server_id",
-    type=int,
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Server id, unique among the peers.",
-)
-@click.option("--listen", required=True, metavar="HOST:PORT", help="Address for clients.")
-@click.option(
-    "--peers",
-    default="",
-    metavar="ID=HOST:QUORUM_PORT:ELECTION_PORT,…",
-    help="All voters of the quorum, including this one. [default: this server alone]",
-)
-def zookeeper(data_dir: Path, server_id: int, listen: str, peers: str) -> None:
-    """Run an embedded ZooKeeper server, alone or as one voter of a quorum."""
-    from regions.zookeeper.server import ZooKeeperConfig, parse_peers, serve_zookeeper
+def zookeeper(data_dir: Path) -> None:
+    """Run an embedded ZooKeeper server, alone or as one voter. --listen is required.
 
-    config = configured(
-        ZooKeeperConfig,
-        this_invocation().decide(ZOOKEEPER),
-        data_dir=data_dir.absolute(),
-        server_id=server_id,
-        listen=parse_address(listen),
-        peers=parse_peers(peers),
-    )
+    All options but --data-dir are settings, and may come from the environment or the settings
+    file instead; docs/SETTINGS.md describes them in full.
+    """
+    from regions.zookeeper.server import ZooKeeperConfig, serve_zookeeper
+
+    decided = this_invocation().decide(ZOOKEEPER)
+    if any(one.setting.field == "listen" and one.value is None for one in decided):
+        raise click.UsageError(
+            "--listen is required (or serve.zookeeper.listen in the settings)"
+        )
+    config = configured(ZooKeeperConfig, decided, data_dir=data_dir.absolute())
+    warn_if_only_here(config.listen)
 
     async def serve(tell_ready: Callable[[dict[str, Plain]], None]) -> None:
-        facts: dict[str, Plain] = {"id": server_id, "address": str(config.listen)}
+        facts: dict[str, Plain] = {"id": config.id, "address": str(config.listen)}
         await serve_zookeeper(config, lambda: tell_ready(facts))
 
     _run(Service("zookeeper", serve))
@@ -223,6 +217,7 @@ def storage(data_dirs: tuple[Path, ...]) -> None:
             )
     zookeeper_servers = named_zookeeper(invocation)
     config = configured(StorageConfig, decided, cluster=invocation.config.cluster)
+    check_reachable(config.listen, config.advertise, option="--advertise")
     region = Location.parse(config.location).region
     gateway = gateway_of(invocation.config.gateway, region)
     open_files = plan_descriptors(
@@ -296,6 +291,9 @@ def proxy() -> None:
         raise click.UsageError("--listen is required (or serve.proxy.listen in the settings)")
     zookeeper_servers = named_zookeeper(invocation)
     config = configured(ProxyConfig, decided, region=region)
+    check_reachable(config.listen, config.advertise, option="--advertise")
+    if config.http is not None:
+        check_reachable(config.http, config.http_advertise, option="--http-advertise")
     open_files = plan_sockets(raise_descriptor_limit(), config)
     config = attrs.evolve(
         config,
@@ -366,6 +364,7 @@ def relay() -> None:
         raise click.UsageError("--listen is required (or serve.relay.listen in the settings)")
     zookeeper_servers = named_zookeeper(invocation)
     config = configured(RelayConfig, decided, region=region)
+    check_reachable(config.listen, config.advertise, option="--advertise")
     _ = config.identity  # Wrong files are told before metadata is waited for.
     gateway = gateway_of(invocation.config.gateway, region)
 
@@ -453,12 +452,16 @@ async def _serve(service: Service) -> None:
             first: dict[str, Plain] = {"ready": True, "role": service.role, "pid": os.getpid()}
             print_json(first | facts)
             sys.stdout.flush()
+            tell_service_manager("READY=1", f"STATUS=ready at {facts['address']}")
             # A full collection of them takes some 40 ms, in which nothing is answered.
             gc.collect()
             gc.freeze()
 
         async with ends_in_time(END_S, partial(_give_up, service)):
-            await service.serve(tell_ready)
+            try:
+                await service.serve(tell_ready)
+            finally:
+                tell_service_manager("STOPPING=1")
         nursery.cancel_scope.cancel(reason="the server has ended")
 
 

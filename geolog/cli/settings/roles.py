@@ -27,7 +27,7 @@ ZOOKEEPER = Role(
     "serve.zookeeper",
     "regions.zookeeper.server",
     "ZooKeeperConfig",
-    given=("data_dir", "server_id", "listen", "peers"),
+    given=("data_dir",),
 )
 PROXY = Role("serve.proxy", "regions.proxy.config", "ProxyConfig", given=("region",))
 RELAY = Role("serve.relay", "relay.server.config", "RelayConfig", given=("region",))
