@@ -9,7 +9,8 @@ runs, since it answers only when most of the voters do. Each other server counts
 when it answers (`Type=notify`), however long that takes.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -71,35 +72,55 @@ class UnitPlan:
     """User and group of the servers."""
 
     zookeeper_dir: Path
-    storage_dirs: Sequence[Path]
+    storage_dirs: Mapping[str, Sequence[Path]]
+    """Data directories of each storage node, by the profile in the settings file that has its
+    settings; of the only node under an empty name."""
 
     def __attrs_post_init__(self) -> None:
-        for path in (self.program, self.zookeeper_dir, *self.storage_dirs):
+        for path in (self.program, *self.directories):
             if not path.is_absolute():
                 raise InvalidArgumentError(f"{path} is not absolute: units need absolute paths")
 
-    def directories(self, server: str) -> Sequence[Path]:
-        """Data directories of a server; none for one that keeps nothing on disk."""
-        match server:
-            case "zookeeper":
-                return [self.zookeeper_dir]
-            case "storage":
-                return self.storage_dirs
-            case _:
-                return []
+    @property
+    def directories(self) -> Sequence[Path]:
+        """All data directories of the host."""
+        return [self.zookeeper_dir, *itertools.chain(*self.storage_dirs.values())]
+
+
+@attrs.frozen
+class _Unit:
+    """A server of the host."""
+
+    server: str
+    profile: str
+    directories: Sequence[Path]
+
+    @property
+    def name(self) -> str:
+        """Name of its unit: `geolog-storage.service`, or with a profile."""
+        return "-".join(["geolog", self.server, *filter(None, [self.profile])]) + ".service"
 
 
 def units(plan: UnitPlan, servers: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each unit: a service for each server, and the target."""
+    earlier: list[_Unit] = []
     for server in SERVERS:
+        group = _units_of(plan, server)
         if server in servers:
-            yield service_name(server), _service(plan, server)
+            for unit in group:
+                yield unit.name, _service(plan, unit, earlier)
+        earlier += group
     yield TARGET, _target()
 
 
-def service_name(server: str) -> str:
-    """Name of a server's unit."""
-    return f"geolog-{server}.service"
+def _units_of(plan: UnitPlan, server: str) -> list[_Unit]:
+    match server:
+        case "zookeeper":
+            return [_Unit(server, "", [plan.zookeeper_dir])]
+        case "storage":
+            return [_Unit(server, *each) for each in plan.storage_dirs.items()]
+        case _:
+            return [_Unit(server, "", [])]
 
 
 def _target() -> str:
@@ -109,18 +130,17 @@ def _target() -> str:
     )
 
 
-def _service(plan: UnitPlan, server: str) -> str:
-    directories = plan.directories(server)
-    earlier = list(SERVERS)[: list(SERVERS).index(server)]
-    after = " ".join(["network-online.target", *map(service_name, earlier)])
-    storing = [word for each in directories for word in ("--data-dir", str(each))]
-    command = [str(plan.program), *plan.options, "serve", server, *storing]
-    places = " ".join(map(_word, map(str, directories)))
+def _service(plan: UnitPlan, unit: _Unit, earlier: Sequence[_Unit]) -> str:
+    after = " ".join(["network-online.target", *(each.name for each in earlier)])
+    profile = ["--profile", unit.profile] if unit.profile else []
+    storing = [word for each in unit.directories for word in ("--data-dir", str(each))]
+    command = [str(plan.program), *plan.options, *profile, "serve", unit.server, *storing]
+    places = " ".join(map(_word, map(str, unit.directories)))
     return "".join(
         [
-            _written_by(service_name(server)),
+            _written_by(unit.name),
             "[Unit]\n",
-            f"Description=geolog {SERVERS[server]}\n",
+            f"Description=geolog {f'{SERVERS[unit.server]} {unit.profile}'.rstrip()}\n",
             "Wants=network-online.target\n",
             f"After={after}\n",
             f"PartOf={TARGET}\n",
@@ -128,7 +148,7 @@ def _service(plan: UnitPlan, server: str) -> str:
             "# Never give up: a server that cannot start says why in the journal each time.\n",
             "StartLimitIntervalSec=0\n",
             "\n[Service]\n",
-            _type(server),
+            _type(unit.server),
             f"ExecStart={' '.join(map(_word, command))}\n",
             f"User={plan.user}\n",
             f"Group={plan.user}\n",
@@ -139,7 +159,7 @@ def _service(plan: UnitPlan, server: str) -> str:
             "KillMode=mixed\n",
             f"TimeoutStopSec={STOP_S}s\n",
             f"LimitNOFILE={OPEN_FILES_MAX}\n",
-            f"SyslogIdentifier={service_name(server).removesuffix('.service')}\n",
+            f"SyslogIdentifier={unit.name.removesuffix('.service')}\n",
             _hardening(plan),
             f"ReadWritePaths={places}\n" if places else "",
             f"\n[Install]\nWantedBy={TARGET}\n",
@@ -166,7 +186,7 @@ def _type(server: str) -> str:
 
 
 def _hardening(plan: UnitPlan) -> str:
-    named = [plan.program, plan.zookeeper_dir, *plan.storage_dirs]
+    named = [plan.program, *plan.directories]
     named += [Path(word) for word in plan.options if word.startswith("/")]
     needs_homes = any(path.is_relative_to(home) for path in named for home in _HOMES)
     return _HARDENING.format(protect_home="" if needs_homes else "ProtectHome=yes\n")

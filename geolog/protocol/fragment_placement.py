@@ -181,7 +181,7 @@ def _why(
     rule = fragment.rule(record.quorum)
     if not rule.acks_all(counted):
         whys.append(f"it has no ack set ({record.quorum})")
-    else:
+    elif record.placement.region is None:  # Else all copies are in one region on purpose.
         needed = [
             region
             for region in sorted(set(regions))

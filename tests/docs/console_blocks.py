@@ -5,14 +5,14 @@ An HTML comment, invisible to readers, names the place in which the blocks below
     <!-- run: demo -->
 
 It applies up to the next such comment; `<!-- run: nothing -->` ends it. `PLACES` in
-`test_pages.py` lists the places.
+`test_pages.py` lists the places; the hosts of one page are in `test_three_data_centres.py`.
 
-In a ```console block, a line that begins with `$ ` is a command for bash (a backslash at its
-end continues it on the next line). The lines below it, up to the next command, are its expected
-output, messages included. Within a line `...` matches any text; a line of `...` matches any
-lines. A command without such lines may print anything. Each command must exit with 0, unless a
-comment `# exit CODE` at its end says otherwise. A ```python block is one program, run like a
-command.
+In a ```console block, a line that begins with `$ ` is a command for bash. A backslash at its
+end continues it on the next line, and `<<END` there takes all lines up to `END`. The lines
+below it, up to the next command, are its expected output, messages included. Within a line
+`...` matches any text; a line of `...` matches any lines. A command without such lines may
+print anything. Each command must exit with 0, unless a comment `# exit CODE` at its end says
+otherwise. A ```python block is one program, run like a command.
 """
 
 import re
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 import attrs
 
 _PLACE = re.compile(r"^<!-- run: (?P<place>[a-z-]+) -->$")
+_DOCUMENT = re.compile(r"<<(?P<end>[A-Z]+)$")
 _EXIT = re.compile(r"\s+# exit (?P<code>\d+)$")
 
 
@@ -84,6 +85,11 @@ def _commands(block: list[tuple[int, str]], place: str) -> Iterator[Command]:
             text = line.removeprefix("$ ")
             while text.endswith("\\"):
                 text = f"{text}\n{next(rest)[1]}"
+            if (document := _DOCUMENT.search(text)) is not None:
+                for _, inner in rest:
+                    text = f"{text}\n{inner}"
+                    if inner == document["end"]:
+                        break
             pending = _command(number, place, text)
         elif pending is not None:
             pending = attrs.evolve(pending, printed=(*pending.printed, line))

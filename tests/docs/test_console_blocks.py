@@ -23,6 +23,10 @@ $ not run any more
 ```console
 $ one \\
   two
+$ cat <<END
+$ three
+END
+three
 ```
 ```python
 print(1)
@@ -37,7 +41,8 @@ def test_commands_come_with_their_place_output_and_exit_code() -> None:
         Command(10, "scratch", "quiet"),
         Command(11, "scratch", "fails", exit_code=3),
         Command(22, "demo", "one \\\n  two"),
-        Command(26, "demo", PROGRAM),
+        Command(24, "demo", "cat <<END\n$ three\nEND", printed=("three",)),
+        Command(30, "demo", PROGRAM),
     ]
 
 

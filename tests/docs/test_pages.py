@@ -14,6 +14,7 @@ import attrs
 import pytest
 
 from tests.docs.console_blocks import Command, commands_of
+from tests.docs.hosts import HOST_PLACES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -117,7 +118,7 @@ PLACES = {"checkout", "demo", "scratch", "wandemo"}
 def runnable_pages() -> Iterator[tuple[Path, str]]:
     for page in PAGES:
         commands = commands_of(page.read_text(encoding="utf-8"))
-        for place in sorted({command.place for command in commands}):
+        for place in sorted({command.place for command in commands} - HOST_PLACES):
             yield page, place
 
 

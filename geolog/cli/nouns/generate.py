@@ -21,9 +21,10 @@ from geolog.cli.settings.roles import PROXY, RELAY, STORAGE, ZOOKEEPER, check_ke
 from geolog.cli.systemd_units import SERVERS, UnitPlan, units
 from geolog.cli.terminal.man_page import man_pages
 from geolog.settings.command_config import COMMAND
-from geolog.settings.found import find_sources
+from geolog.settings.found import CONFIG_VARIABLE, find_sources
 from geolog.settings.quantities import counted
 from geolog.settings.settings_file import SettingsFile
+from geolog.settings.sources import SettingSources
 from topology.errors import InvalidConfigError
 
 SETTINGS_FILE = "/etc/geolog/geolog.toml"
@@ -85,6 +86,7 @@ def man(ctx: click.Context, directory: Path) -> None:
 @command.command(
     epilog=examples(
         "geolog generate systemd /etc/systemd/system",
+        "geolog generate systemd --storage-node a --storage-node b /etc/systemd/system",
         "geolog generate systemd --server storage \\",
         "    --storage-dir /disk1/geolog --storage-dir /disk2/geolog units",
     )
@@ -113,8 +115,16 @@ def man(ctx: click.Context, directory: Path) -> None:
     type=click.Path(path_type=Path, file_okay=False),
     multiple=True,
     metavar="DIR",
-    help="Data directory of the storage node. Repeat for each further disk."
+    help="Data directory of the only storage node. Repeat for each further disk."
     " [default: storage in --data-dir]",
+)
+@click.option(
+    "--storage-node",
+    "storage_nodes",
+    multiple=True,
+    metavar="PROFILE",
+    help="Storage node with its settings in this profile, and its data in storage-PROFILE of"
+    " --data-dir. Repeat for more nodes on this host.",
 )
 @click.option(
     "--user",
@@ -134,27 +144,34 @@ def systemd(
     servers: tuple[str, ...],
     data_dir: Path,
     storage_dirs: tuple[Path, ...],
+    storage_nodes: tuple[str, ...],
     user: str,
     program: Path | None,
 ) -> None:
     """Write systemd units of the servers of one host, and a target, to DIRECTORY.
 
-    The servers read the settings file that --config names (default: /etc/geolog/geolog.toml).
-    If it exists, missing settings are told on stderr. --cluster, --profile, --region and
-    --zookeeper go into the units if they are given. Then: systemctl daemon-reload, and
-    systemctl enable --now geolog.target and the services.
+    The servers read the settings file that --config names, else $GEOLOG_CONFIG, else
+    /etc/geolog/geolog.toml. If it exists, missing settings are told on stderr. --cluster,
+    --profile, --region and --zookeeper go into the units if they are given. Then: systemctl
+    daemon-reload, and systemctl enable --now geolog.target and the services.
     """
     invocation = this_invocation()
     chosen = servers or tuple(SERVERS)
+    if storage_nodes and (storage_dirs or invocation.profile is not None):
+        raise click.UsageError(
+            "--storage-node names the profile and the directory of a node: leave out"
+            " --storage-dir and --profile"
+        )
+    nodes = {name: [data_dir / f"storage-{name}"] for name in storage_nodes}
     plan = UnitPlan(
         program=program or _this_program(),
         options=_options(invocation),
         user=user,
         zookeeper_dir=data_dir / "zookeeper",
-        storage_dirs=storage_dirs or (data_dir / "storage",),
+        storage_dirs=nodes or {"": storage_dirs or [data_dir / "storage"]},
     )
     written = list(units(plan, chosen))
-    for complaint in _complaints(invocation, chosen):
+    for complaint in _complaints(invocation, chosen, storage_nodes):
         tell(f"warning: {complaint}")
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in written:
@@ -170,7 +187,8 @@ def _this_program() -> Path:
 
 
 def _settings_file(invocation: Invocation) -> Path:
-    return Path(invocation.config_path or SETTINGS_FILE).absolute()
+    exported = invocation.environment.get(CONFIG_VARIABLE)
+    return Path(invocation.config_path or exported or SETTINGS_FILE).absolute()
 
 
 def _options(invocation: Invocation) -> list[str]:
@@ -183,7 +201,9 @@ def _options(invocation: Invocation) -> list[str]:
     return options
 
 
-def _complaints(invocation: Invocation, servers: Sequence[str]) -> Iterator[str]:
+def _complaints(
+    invocation: Invocation, servers: Sequence[str], storage_nodes: Sequence[str]
+) -> Iterator[str]:
     """Say what keeps the servers from starting, as far as the settings file shows it."""
     path = _settings_file(invocation)
     if not path.exists():
@@ -191,14 +211,21 @@ def _complaints(invocation: Invocation, servers: Sequence[str]) -> Iterator[str]
         return
     file = SettingsFile.read(path)
     yield from check_keys(file)
-    sources = find_sources(invocation.flags, {}, file, invocation.profile)
-    shared = {one.setting.field: one.value for one in sources.decide(COMMAND)}
-    if not shared["zookeeper"] and set(servers) != {"zookeeper"}:
+
+    def sources(profile: str | None) -> SettingSources:
+        return find_sources(invocation.flags, {}, file, profile)
+
+    shared = sources(invocation.profile).decide(COMMAND)
+    is_set = {one.setting.field for one in shared if one.value}
+    if "zookeeper" not in is_set and set(servers) != {"zookeeper"}:
         yield f"{path} does not set zookeeper"
-    if not shared["region"] and not {"proxy", "relay"}.isdisjoint(servers):
+    if "region" not in is_set and not {"proxy", "relay"}.isdisjoint(servers):
         yield f"{path} does not set region"
     for server in servers:
         role, needed = _NEEDED[server]
-        for one in sources.decide(role):
-            if one.setting.field in needed and one.value is None:
-                yield f"{path} does not set {one.setting.key}"
+        profiles = storage_nodes if server == "storage" else ()
+        for profile in profiles or (invocation.profile,):
+            place = f"{path} [profile.{profile}]" if profile else path
+            for one in sources(profile).decide(role):
+                if one.setting.field in needed and one.value is None:
+                    yield f"{place} does not set {one.setting.key}"

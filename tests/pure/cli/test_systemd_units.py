@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,17 @@ listen = "a.example.net:7201"
 """
 
 
-def plan_of(program: str = "/opt/geolog/bin/geolog", *disks: str) -> UnitPlan:
+def plan_of(
+    program: str = "/opt/geolog/bin/geolog", nodes: Mapping[str, str] | None = None
+) -> UnitPlan:
     return UnitPlan(
         program=Path(program),
         options=("--config", "/etc/geolog/geolog.toml"),
         zookeeper_dir=Path("/var/lib/geolog/zookeeper"),
-        storage_dirs=[Path(each) for each in disks or ("/var/lib/geolog/storage",)],
+        storage_dirs={
+            name: [Path(each) for each in disks.split(":")]
+            for name, disks in (nodes or {"": "/var/lib/geolog/storage"}).items()
+        },
     )
 
 
@@ -63,7 +69,7 @@ def test_only_the_servers_named_get_a_unit() -> None:
 
 
 def test_a_node_has_all_its_disks_and_may_write_nowhere_else() -> None:
-    unit = dict(units(plan_of("/opt/g", "/disk1/geolog", "/disk 2/100%"), ["storage"]))[
+    unit = dict(units(plan_of("/opt/g", {"": "/disk1/geolog:/disk 2/100%"}), ["storage"]))[
         "geolog-storage.service"
     ]
 
@@ -74,6 +80,18 @@ def test_a_node_has_all_its_disks_and_may_write_nowhere_else() -> None:
     assert values_of(unit, "ReadWritePaths") == ['/disk1/geolog "/disk 2/100%%"']
     assert values_of(unit, "RequiresMountsFor") == ['/disk1/geolog "/disk 2/100%%"']
     assert values_of(unit, "ProtectSystem") == ["strict"]
+
+
+def test_a_host_may_have_several_nodes_each_with_its_profile() -> None:
+    written = dict(units(plan_of("/opt/g", {"a": "/disk1", "b": "/disk2"}), list(SERVERS)))
+
+    assert values_of(written["geolog-storage-b.service"], "ExecStart") == [
+        "/opt/g --config /etc/geolog/geolog.toml --profile b serve storage --data-dir /disk2"
+    ]
+    assert values_of(written["geolog-relay.service"], "After") == [
+        "network-online.target geolog-zookeeper.service geolog-storage-a.service"
+        " geolog-storage-b.service geolog-proxy.service"
+    ]
 
 
 def test_a_proxy_stops_before_the_storage_node_and_that_before_zookeeper() -> None:
@@ -95,7 +113,7 @@ def test_homes_are_hidden_unless_the_command_is_in_one() -> None:
         values_of(
             dict(units(plan_of(program), ["relay"]))["geolog-relay.service"], "ProtectHome"
         )
-        for program in ("/opt/geolog/bin/geolog", "/home/ada/geolog/.venv/bin/geolog")
+        for program in ("/opt/geolog/bin/geolog", "/root/geolog/.venv/bin/geolog")
     ]
 
     assert hidden == [["yes"], []]
@@ -105,14 +123,15 @@ def test_a_relative_path_and_a_line_break_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="absolute"):
         plan_of("bin/geolog")
     with pytest.raises(InvalidArgumentError, match="line break"):
-        dict(units(plan_of("/opt/geolog", "/disk\n1"), ["storage"]))
+        dict(units(plan_of("/opt/geolog", {"": "/disk\n1"}), ["storage"]))
 
 
 def test_the_command_tells_which_settings_are_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = tmp_path / "geolog.toml"
-    call = ["--config", str(settings), "generate", "systemd", str(tmp_path / "units")]
+    call = ["generate", "systemd", str(tmp_path / "units")]
+    monkeypatch.setenv("GEOLOG_CONFIG", str(settings))
 
     assert run([*call]) == 0
     assert "geolog.toml does not exist yet" in capsys.readouterr().err
@@ -128,8 +147,12 @@ def test_the_command_tells_which_settings_are_missing(
         *("serve.storage.listen", "serve.relay.listen"),
     ]
 
-    settings.write_text(SETTINGS)
-    assert run([*call, "--region", "b"]) == 0
+    settings.write_text(f"{SETTINGS}[profile.p]\ntimeout = '9s'\n")
+    assert run([*call, "--storage-node", "p", "--storage-dir", "/d"]) == 2
+    assert run([*call, "--storage-node", "q"]) == 3
+    capsys.readouterr()
+
+    assert run([*call, "--region", "b", "--storage-node", "p"]) == 0
     assert "warning" not in capsys.readouterr().err
     unit = (tmp_path / "units" / "geolog-relay.service").read_text()
     assert f" --config {settings} --region b serve relay" in unit

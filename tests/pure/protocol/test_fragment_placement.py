@@ -58,6 +58,16 @@ def test_the_reason_names_the_regions_at_fault() -> None:
     assert why("aaaaaa") == "it has no ack set (E 6 W 6 A 4 m 2 (regions))"
 
 
+def test_a_stream_with_a_home_is_not_blamed_for_its_only_region() -> None:
+    terms = PlacementTerms(policy=PolicyKind.RACK_AWARE, min_racks=3, region="a")
+    one = layout("aaa", ack=2, min_regions=1, terms=terms)
+
+    verdict = judge_fragment(one.seen, one.record, one.fragment)
+
+    assert verdict.placed.value == "soft"
+    assert verdict.why.startswith("its members are in /a/")
+
+
 def test_a_fragment_is_judged_by_its_own_policy() -> None:
     racks = PlacementTerms(policy=PolicyKind.RACK_AWARE, min_racks=2)
     # The racks of a region alternate.
