@@ -51,7 +51,7 @@ class Member:
     location: Location
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)  # Readers look their orders up by it.
 class Fragment:
     """A run of entries, starting at `first_entry`, with one ensemble in ring order."""
 

@@ -85,8 +85,6 @@ def always_writable(_instance: InstanceId) -> NodeUse:
 
 @attrs.frozen
 class _Kept:
-    fragment: Fragment
-    """Kept referenced, so that its `id` stays unique."""
     order: list[int]
     until_s: float
     version: int
@@ -116,7 +114,8 @@ class ReplicaOrder:
         self._links = links
         self._waiting: dict[InstanceId, dict[Bell, None]] = {}
         self._ranking = ReplicaRanking()
-        self._kept: dict[tuple[int, int, int], _Kept] = {}
+        self._kept: dict[tuple[Fragment, int, int], _Kept] = {}
+        """By value: readers that read one record of metadata twice share an order, too."""
         self.has_demoted = trio.Event()
         """Set once a replica is demoted."""
         self._until_explored = EXPLORED_READS  # Reads of orders with handicaps.
@@ -250,14 +249,9 @@ class ReplicaOrder:
         self, fragment: Fragment, slots: Sequence[int], *, may_try: bool
     ) -> tuple[list[int], int | None]:
         now_s = trio.current_time()
-        key = (id(fragment), slots[0], len(slots))  # Slots follow the ring from the first.
+        key = (fragment, slots[0], len(slots))  # Slots follow the ring from the first.
         kept = self._kept.get(key)
-        if (
-            kept is not None
-            and kept.fragment is fragment
-            and kept.version == self._ranking.version
-            and now_s < kept.until_s
-        ):
+        if kept is not None and kept.version == self._ranking.version and now_s < kept.until_s:
             if kept.has_handicaps and self._explores():
                 return self._ranked(fragment, slots, now_s, is_exploring=True).slots, None
             return kept.order, None
@@ -265,7 +259,6 @@ class ReplicaOrder:
         if len(self._kept) >= KEPT_MAX:
             self._kept.clear()
         self._kept[key] = _Kept(
-            fragment,
             ranked.slots,
             now_s + KEPT_S,
             self._ranking.version,

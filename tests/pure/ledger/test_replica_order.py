@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import attrs
 import trio
 from trio.testing import MockClock
 
@@ -70,6 +71,17 @@ async def test_a_reader_keeps_an_order_for_a_while_and_readers_differ(
     assert len(first) == 1
     assert later == firsts.keys() == {1, 3, 5}
     assert max(firsts.values()) < 2.5 * min(firsts.values())
+
+
+async def test_readers_that_read_the_same_record_of_metadata_twice_share_an_order(
+    autojump_clock: MockClock,
+) -> None:
+    again = attrs.evolve(FRAGMENT, ensemble=tuple(map(attrs.evolve, FRAGMENT.ensemble)))
+    processes = [order_of(local=Location.within("a"), seed=seed) for seed in range(20)]
+    found = {one.of(FRAGMENT, SLOTS) == one.of(again, SLOTS) for one in processes}
+
+    assert (again, again is FRAGMENT) == (FRAGMENT, False)
+    assert (found, {one.kept_count for one in processes}) == ({True}, {1})
 
 
 async def test_a_failed_replica_is_asked_last_until_one_read_tries_it_at_the_side_of_another(
