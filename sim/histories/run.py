@@ -179,6 +179,7 @@ class _Run:
                 truth.evicted_of,
                 chance(self.seed, "repeats"),
                 lambda: truth.home,
+                truth.stream_now,
                 relay_regions=self.options.relay_regions,
                 is_proxied=self.options.shape.proxies_count > 0,
             ),

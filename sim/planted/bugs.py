@@ -49,6 +49,7 @@ from sim.planted.proxy_bugs import PROXY_BUGS
 from sim.planted.relay_bugs import RELAY_BUGS
 from sim.planted.replica_bugs import REPLICA_BUGS
 from sim.planted.session_bugs import SESSION_BUGS
+from sim.planted.settings_bugs import SETTINGS_BUGS
 from sim.planted.stream_bugs import STREAM_BUGS
 from sim.planted.tail_bugs import TAIL_BUGS
 from sim.planted.upkeep_bugs import UPKEEP_BUGS
@@ -272,6 +273,7 @@ PLANTED_BUGS: dict[str, PlantedBug] = {
     **ISOLATION_BUGS,
     **REPLICA_BUGS,
     **SESSION_BUGS,
+    **SETTINGS_BUGS,
     **STREAM_BUGS,
     **TAIL_BUGS,
     **UPKEEP_BUGS,

@@ -7,6 +7,7 @@ import attrs
 import trio
 
 import geolog
+from geolog.protocol.stream_state import StreamRecord
 from sim.world.history import Append, History
 from sim.world.options import Knobs
 from sim.world.process import Process
@@ -36,6 +37,8 @@ class Calls:
     """Decides when writers repeat acknowledged records."""
     home_of: Callable[[], tuple[str | None, int]]
     """The region where the stream is at home, if it has one by now, and the home epoch."""
+    stream_now: Callable[[], StreamRecord | None]
+    """The settings of the stream; None before it is made."""
     relay_regions: tuple[str, ...] = ()
     """The regions that have a copy of the stream; readers may be behind its home."""
     is_proxied: bool = False

@@ -35,7 +35,7 @@ class Truth:
     @property
     def home(self) -> tuple[str | None, int]:
         """The region where the stream is at home, if it has one by now, and the home epoch."""
-        stream = self._stream_now()
+        stream = self.stream_now()
         if stream is None:
             return None, 0
         if stream.home is not None:
@@ -54,7 +54,7 @@ class Truth:
 
     def forks_of(self, partition: int) -> tuple[Fork, ...]:
         """Where the later homes of a partition began."""
-        stream = self._stream_now()
+        stream = self.stream_now()
         if stream is None or stream.home is None:
             return ()
         path = _PATHS.home(stream.name, stream.life)
@@ -72,7 +72,7 @@ class Truth:
         )
 
     def _trim(self, partition: int, *, region: str | None) -> TrimRecord | None:
-        stream = self._stream_now()
+        stream = self.stream_now()
         if stream is None:
             return None
         name = stream.log_in(region, partition)
@@ -86,7 +86,8 @@ class Truth:
             known = self._opened[name] = node.data, record
         return known[1]
 
-    def _stream_now(self) -> StreamRecord | None:
+    def stream_now(self) -> StreamRecord | None:
+        """The settings of the stream; None before it is made."""
         path = _PATHS.stream(_STREAM)
         node = self._store.tree.nodes.get(path)
         if node is None:

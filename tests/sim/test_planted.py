@@ -74,6 +74,8 @@ _SEEDS_MAX = 40
         ("local-only-withheld", 0),
         ("paused-not-kept", 1),
         ("local-only-repeat-refused", 10),
+        ("removed-target-remembered", 0),
+        ("sealed-settings-refused", 0),
     ],
 )
 def test_a_planted_bug_is_found(name: str, first_seed: int) -> None:

@@ -1,12 +1,13 @@
 """An operator who changes settings of the relayed stream while it is used."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from random import Random
 
 import attrs
 import trio
 
 import geolog
+from geolog.protocol.stream_state import StreamRecord
 from sim.world.calls import STREAM, Calls
 from sim.world.process import Process
 
@@ -14,6 +15,23 @@ _RETRY_S = 0.25
 _PAUSES = ("pause", "resume")
 _EVICT_BYTES = (1, 3000)
 _BOUNDS_S = (0.5, 1.0, 3.0)
+
+
+@attrs.frozen
+class _Change:
+    """A change of settings, and what the stream must be like for it."""
+
+    made: Awaitable[object]
+    is_possible: Callable[[StreamRecord], bool]
+
+
+def _always(_stream: StreamRecord) -> bool:
+    return True
+
+
+def _has_targets(stream: StreamRecord) -> bool:
+    """A stream without targets has nothing to pause, and nothing to bound."""
+    return bool(stream.relay_to)
 
 
 @attrs.define(eq=False)
@@ -48,55 +66,76 @@ class Resetting:
                 is_over = await self._try(process, name, ways[name](log))
                 await trio.sleep(_RETRY_S)
 
-    async def _try(self, process: Process, name: str, change: Awaitable[object]) -> bool:
+    async def _try(self, process: Process, name: str, change: _Change) -> bool:
+        """Whether the change is made; only what its stream or faults explain may refuse it."""
         calls = self.calls
         calls.begin(process, name)
+        stream = calls.stream_now()
+        assert stream is not None
+        was_possible = change.is_possible(stream)
         try:
-            await change
+            await change.made
         except geolog.GeologError as error:
             calls.failed(process, f"{name} {error!r}")
-            is_sealed = isinstance(error, geolog.SealedError) and calls.history.is_seal_asked
-            # A stream without targets has nothing to pause, and nothing to bound.
-            may_lack_targets = isinstance(error, geolog.InvalidArgumentError) and bool(
-                calls.history.targets_removed
+            stream = calls.stream_now()  # An operator before this one may have changed it.
+            assert stream is not None
+            is_possible = was_possible and change.is_possible(stream)
+            # No bound on what is in flight concerns a change of settings.
+            is_late = error.retriable and not isinstance(error, geolog.OverCapacityError)
+            is_foreseen = is_late or (
+                isinstance(error, geolog.InvalidArgumentError) and not is_possible
             )
-            is_foreseen = error.retriable or is_sealed or may_lack_targets
             if not is_foreseen and calls.is_heard(process):
                 calls.history.harsh_errors.append(f"{name} failed: {error!r}")
-            return is_sealed
+            return False
         calls.done(process, name)
         if calls.is_heard(process):
             calls.history.happened.add(f"set-{name}")
         return True
 
-    async def _pause(self, log: geolog.Log) -> None:
-        await log.pause_relay(STREAM, targets=[self.rng.choice(self._targets())])
-
-    async def _resume(self, log: geolog.Log) -> None:
-        await log.resume_relay(STREAM)
-
-    async def _hold(self, log: geolog.Log) -> None:
-        await log.update_stream(STREAM, relay_evict_bytes=None)
-
-    async def _evict(self, log: geolog.Log) -> None:
-        await log.update_stream(STREAM, relay_evict_bytes=self.rng.choice(_EVICT_BYTES))
-
-    async def _bound(self, log: geolog.Log) -> None:
-        targets = self.rng.choice(("all", "any"))
-        await log.update_stream(
-            STREAM, rpo_max_s=self.rng.choice(_BOUNDS_S), rpo_targets=targets
+    def _pause(self, log: geolog.Log) -> _Change:
+        target = self.rng.choice(self._targets())
+        return _Change(
+            log.pause_relay(STREAM, targets=[target]), lambda stream: target in stream.relay_to
         )
 
-    async def _unbound(self, log: geolog.Log) -> None:
-        await log.update_stream(STREAM, rpo_max_s=None)
+    def _resume(self, log: geolog.Log) -> _Change:
+        return _Change(log.resume_relay(STREAM), _has_targets)
 
-    async def _remove(self, log: geolog.Log) -> None:
+    def _hold(self, log: geolog.Log) -> _Change:
+        return _Change(log.update_stream(STREAM, relay_evict_bytes=None), _always)
+
+    def _evict(self, log: geolog.Log) -> _Change:
+        kept_bytes = self.rng.choice(_EVICT_BYTES)
+        return _Change(log.update_stream(STREAM, relay_evict_bytes=kept_bytes), _always)
+
+    def _bound(self, log: geolog.Log) -> _Change:
+        targets = self.rng.choice(("all", "any"))
+        made = log.update_stream(
+            STREAM, rpo_max_s=self.rng.choice(_BOUNDS_S), rpo_targets=targets
+        )
+        return _Change(made, _has_targets)
+
+    def _unbound(self, log: geolog.Log) -> _Change:
+        return _Change(log.update_stream(STREAM, rpo_max_s=None), _always)
+
+    def _remove(self, log: geolog.Log) -> _Change:
         removed, *left = self.rng.sample(self._targets(), len(self._targets()))
         self.calls.history.targets_removed.add(removed)
-        await log.update_stream(STREAM, relay_to=sorted(left))
+        return _Change(
+            log.update_stream(STREAM, relay_to=sorted(left)),
+            # A bound needs targets.
+            lambda stream: (
+                stream.home not in left
+                and (bool(left) or stream.rpo_max_s is None is stream.rpo_max_bytes)
+            ),
+        )
 
-    async def _add(self, log: geolog.Log) -> None:
-        await log.update_stream(STREAM, relay_to=self._targets())
+    def _add(self, log: geolog.Log) -> _Change:
+        added = self._targets()
+        return _Change(
+            log.update_stream(STREAM, relay_to=added), lambda stream: stream.home not in added
+        )
 
     def _targets(self) -> list[str]:
         """All targets that the stream has now, or had."""
