@@ -105,6 +105,7 @@ _DRILL_OF_OPTION = {
     "all_nodes": ("power-loss",),
     "fault": ("proxy-kill", "relay-kill", "relay-matrix", "switch-over", "failover"),
     "outage": ("relay-matrix",),
+    "targets": ("relay-matrix",),
     "on_isolation": ("failover",),
     "on_demo": (
         *_OF_LOADS,
@@ -169,6 +170,7 @@ _WITH_RELAYS = (
     "region-loss-regional",
 )
 _MATRIX_LINK = LinkChange(rtt_s=0.02)
+_MATRIX_REGIONS = (*REGIONS_DEFAULT, "us-west", "sa-east")
 _MATRIX_BUFFER_ENTRIES = "64"
 """So few that outages of a second exceed the buffers of relays."""
 _LOOPS_DEFAULT = 500
@@ -189,6 +191,7 @@ class DrillRun:
     all_nodes: bool
     faults: tuple[str, ...]
     outage_s: float
+    targets: int
     on_isolation: Literal["continue", "stop"]
     on_demo: bool
     seed: int
@@ -290,6 +293,14 @@ def list_() -> None:
     help="How long links are cut and regions are away (relay-matrix).",
 )
 @click.option(
+    "--targets",
+    type=click.IntRange(min=2, max=len(_MATRIX_REGIONS) - 1),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="Targets of each stream, one less than there are regions (relay-matrix).",
+)
+@click.option(
     "--on-isolation",
     type=click.Choice(["continue", "stop"]),
     default="continue",
@@ -346,6 +357,7 @@ def run(
     all_nodes: bool,
     faults: tuple[str, ...],
     outage: float,
+    targets: int,
     on_isolation: Literal["continue", "stop"],
     on_demo: bool,
     seed: int,
@@ -375,6 +387,7 @@ def run(
         all_nodes=all_nodes,
         faults=faults,
         outage_s=outage,
+        targets=targets,
         on_isolation=on_isolation,
         on_demo=on_demo,
         seed=seed,
@@ -407,11 +420,13 @@ def _check_options(context: click.Context, name: str) -> None:
             )
     if name not in _FAULTS and len(context.params["faults"]) > 1:
         raise click.UsageError(f"--fault: {name} causes one kind of fault; give it once")
-    is_given = context.get_parameter_source("nodes_per_region") is ParameterSource.COMMANDLINE
-    if context.params["on_demo"] and is_given:
-        raise click.UsageError(
-            "--nodes-per-region applies to a temporary cluster: drop it, or drop --on-demo"
-        )
+    for option in ("nodes_per_region", "targets"):
+        is_given = context.get_parameter_source(option) is ParameterSource.COMMANDLINE
+        if context.params["on_demo"] and is_given:
+            flag = "--" + option.replace("_", "-")
+            raise click.UsageError(
+                f"{flag} applies to a temporary cluster: drop it, or drop --on-demo"
+            )
 
 
 async def _run(drill: DrillRun) -> Verdict:
@@ -481,8 +496,10 @@ async def _load(drill: DrillRun, proxy: LoadedProxy) -> Verdict:
 
 async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
     is_matrix = drill.name == "relay-matrix"
-    wan = Wan.between(REGIONS_DEFAULT).changed(ALL, ALL, _MATRIX_LINK, is_one_way=True)
+    regions = _MATRIX_REGIONS[: drill.targets + 1]
+    wan = Wan.between(regions).changed(ALL, ALL, _MATRIX_LINK, is_one_way=True)
     shape = ClusterShape(
+        regions=regions,
         wan=wan if is_matrix or drill.name == "failover" else None,
         relay_options=("--buffer-entries", _MATRIX_BUFFER_ENTRIES) if is_matrix else (),
         nodes_per_region=drill.nodes_per_region,

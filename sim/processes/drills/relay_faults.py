@@ -19,6 +19,7 @@ from relay.wire.bridge import (
     decode_from_home,
     encode_bridge,
 )
+from sim.processes.drills.relay_promises import meet_bound, stand_still
 from sim.processes.drills.relay_stream_faults import grow, make_again, truncate
 from sim.processes.drills.relayed_regions import RelayedRegions
 from sim.processes.wan.conditions import LinkChange
@@ -130,12 +131,27 @@ async def lose_leave(regions: RelayedRegions) -> str:
 
 async def cut(regions: RelayedRegions) -> str:
     """No byte passes between two regions, either way."""
-    return await _cut(regions, is_one_way=False)
+    here, there = regions.any_two()
+    text = f"cut off between {here} and {there}"
+    await _cut(regions, (here, there), text, is_one_way=False)
+    return f"{text} for {regions.outage_s:.0f} s"
 
 
 async def cut_one_way(regions: RelayedRegions) -> str:
-    """No byte passes from one region to another; back they do."""
-    return await _cut(regions, is_one_way=True)
+    """No byte passes from one region to another; back they do. All ways take turns.
+
+    So entries of one stream do not pass, and answers about entries of another.
+    """
+    here, there = regions.next_way()
+    text = f"cut off from {here} to {there}"
+    begin_s = trio.current_time()
+    await _cut(regions, (here, there), text, is_one_way=True)
+    await regions.wait_moved()
+    for what, home, region in (("entries", here, there), ("answers", there, here)):
+        pause_s = regions.pause_of(home, region, begin_s)
+        regions.measure(f"cut-one-way_of_{what}_pause_s", pause_s)
+        text += f", the mirror without {what} stood still for {pause_s:.1f} s"
+    return text
 
 
 async def flap(regions: RelayedRegions) -> str:
@@ -272,6 +288,8 @@ RELAY_FAULTS: Mapping[str, RelayFault] = {
     "made-again": make_again,
     "truncated": truncate,
     "grown": grow,
+    "bounded": meet_bound,
+    "standstill": stand_still,
 }
 
 
@@ -293,17 +311,15 @@ async def _kill_within(regions: RelayedRegions, victims: list[str]) -> None:
             await regions.cluster.start(victim)
 
 
-async def _cut(regions: RelayedRegions, *, is_one_way: bool) -> str:
-    here, there = regions.any_two()
-    how = "from" if is_one_way else "between"
-    text = f"cut off {how} {here} {'to' if is_one_way else 'and'} {there}"
+async def _cut(
+    regions: RelayedRegions, link: tuple[str, str], text: str, *, is_one_way: bool
+) -> None:
     regions.note(text)
-    await regions.cluster.change_link(here, there, _CUT, is_one_way=is_one_way)
+    await regions.cluster.change_link(*link, _CUT, is_one_way=is_one_way)
     try:
         await trio.sleep(regions.outage_s)
     finally:
-        await regions.cluster.change_link(here, there, _HEALED, is_one_way=is_one_way)
-    return f"{text} for {regions.outage_s:.0f} s"
+        await regions.cluster.change_link(*link, _HEALED, is_one_way=is_one_way)
 
 
 def _check_others(regions: RelayedRegions, when: str, pause_s: float) -> None:

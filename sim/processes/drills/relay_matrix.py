@@ -69,6 +69,10 @@ async def relay_matrix(
     for name, each_s in pauses_s.items():
         figures[f"{name}_pause_s_median"] = statistics.median(each_s)
         figures[f"{name}_pause_s_max"] = max(each_s)
+    for name, each in regions.measured.items():
+        figures[f"{name}_median"] = statistics.median(each)
+        figures[f"{name}_max"] = max(each)
+    figures |= {f"cut_{here}_to_{there}": n for (here, there), n in regions.cuts.items()}
     return Verdict(
         drill="relay-matrix",
         passed=not problems,

@@ -24,7 +24,7 @@ _Place = tuple[int, DLSN, int, bytes]
 
 async def make_again(regions: RelayedRegions) -> str:
     """Delete a stream while its mirrors follow, and make one of the same name."""
-    home, stream = await _create(regions, "made-again")
+    home, stream = await create(regions, "made-again")
     log = regions.logs[home]
     await _append(log, stream, b"first", _COUNT)
     regions.note(f"deleted {stream}")
@@ -33,14 +33,14 @@ async def make_again(regions: RelayedRegions) -> str:
     name = await create_relayed(log, stream, home, targets)
     await _append(log, name, b"second", _COUNT)
     values = {b"second %d" % number for number in range(_COUNT)}
-    await _compare(regions, home, name, values)
+    await compare(regions, home, name, values)
     await log.delete_stream(name)
     return f"deleted {stream} and made it again"
 
 
 async def truncate(regions: RelayedRegions) -> str:
     """Truncate a stream while it is appended to and relayed."""
-    home, stream = await _create(regions, "truncated")
+    home, stream = await create(regions, "truncated")
     log = regions.logs[home]
     await _append(log, stream, b"first", _COUNT)
     before = regions.rng.randrange(1, _COUNT)
@@ -51,14 +51,14 @@ async def truncate(regions: RelayedRegions) -> str:
         first = (await log.truncate_stream(stream, before=AtSequence(before)))[0]
     values = {b"second %d" % number for number in range(_COUNT)}
     values |= {b"first %d" % number for number in range(first, _COUNT)}
-    await _compare(regions, home, stream, values)
+    await compare(regions, home, stream, values)
     await log.delete_stream(stream)
     return f"truncated {stream} before {before}; it begins at {first}"
 
 
 async def grow(regions: RelayedRegions) -> str:
     """Add partitions to a stream while it is appended to and relayed."""
-    home, stream = await _create(regions, "grown")
+    home, stream = await create(regions, "grown")
     log = regions.logs[home]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_append, log, stream, b"first", _COUNT)
@@ -67,12 +67,12 @@ async def grow(regions: RelayedRegions) -> str:
     await _append(log, stream, b"second", _COUNT)
     texts = (b"first", b"second")
     values = {b"%s %d" % (text, number) for text in texts for number in range(_COUNT)}
-    await _compare(regions, home, stream, values)
+    await compare(regions, home, stream, values)
     await log.delete_stream(stream)
     return f"grew {stream} to {_PARTITIONS_MORE} partitions"
 
 
-async def _create(regions: RelayedRegions, what: str) -> tuple[str, str]:
+async def create(regions: RelayedRegions, what: str) -> tuple[str, str]:
     """A stream that all other regions mirror: its home and name."""
     home = regions.rng.choice(regions.regions)
     targets = [region for region in regions.regions if region != home]
@@ -86,9 +86,9 @@ async def _append(log: Log, stream: str, text: bytes, count: int) -> None:
             await writer.append(b"%s %d" % (text, number), key=b"%d" % number)
 
 
-async def _compare(regions: RelayedRegions, home: str, stream: str, values: set[bytes]) -> None:
+async def compare(regions: RelayedRegions, home: str, stream: str, values: set[bytes]) -> None:
     """Note what differs between the regions, once they had time, and from these values."""
-    at_home, gaps_count = await _content(regions.logs[home], stream)
+    at_home, gaps_count = await content(regions.logs[home], stream)
     found = [value for *_, value in at_home]
     _note_differences(regions, f"{stream} at home in {home}", found, values)
     for region in regions.regions:
@@ -96,7 +96,7 @@ async def _compare(regions: RelayedRegions, home: str, stream: str, values: set[
         with trio.move_on_after(ANSWER_S_MAX):
             while (mirrored, gaps_count) != (at_home, 0):
                 await trio.sleep(LOOK_AGAIN_S)
-                mirrored, gaps_count = await _content(
+                mirrored, gaps_count = await content(
                     regions.logs[region], stream, is_mirror=region != home
                 )
             continue
@@ -106,7 +106,7 @@ async def _compare(regions: RelayedRegions, home: str, stream: str, values: set[
             regions.problems.append(f"{stream}: {region} has other positions, or gaps")
 
 
-async def _content(
+async def content(
     log: Log, stream: str, *, is_mirror: bool = False
 ) -> tuple[list[_Place], int]:
     """All that readers get, by position; only what a mirror has, if they must get that."""

@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import permutations
 
 import attrs
 import trio
@@ -60,6 +61,10 @@ class RelayedRegions:
     _writing: Sequence[trio.CancelScope]
     problems: list[str] = attrs.field(factory=list)
     """Found by faults, not by the comparison in the end."""
+    measured: dict[str, list[float]] = attrs.field(factory=dict)
+    """What faults have measured, by name."""
+    cuts: dict[tuple[str, str], int] = attrs.field(factory=dict)
+    """How often a link was cut one way: from one region to another."""
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -70,6 +75,18 @@ class RelayedRegions:
         """Two regions, by chance."""
         here, there = self.rng.sample(self.regions, 2)
         return here, there
+
+    def next_way(self) -> tuple[str, str]:
+        """A way from a region to another that was cut least often so far, by chance."""
+        ways = list(permutations(self.regions, 2))
+        least = min(self.cuts.get(way, 0) for way in ways)
+        way = self.rng.choice([way for way in ways if self.cuts.get(way, 0) == least])
+        self.cuts[way] = least + 1
+        return way
+
+    def measure(self, name: str, value: float) -> None:
+        """Remember a figure of this name."""
+        self.measured.setdefault(name, []).append(value)
 
     def note(self, text: str) -> None:
         """Put a fault on the timeline."""
@@ -162,6 +179,16 @@ class RelayedRegions:
             ),
             default=0.0,
         )
+
+    def pause_of(self, home: str, region: str, begin_s: float) -> float:
+        """The longest pause of one home's mirror in a region, from `begin_s` to now."""
+        [found] = [
+            one.pause_s(begin_s, trio.current_time())
+            for each in self.streams
+            for one in each.mirrors
+            if (each.home, one.region) == (home, region)
+        ]
+        return found
 
     async def end(self) -> tuple[list[str], dict[str, int]]:
         """Stop writing, and compare every region's records with the acknowledged ones.
