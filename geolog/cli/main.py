@@ -81,7 +81,7 @@ NOUNS = {
     "config": NounPlace("geolog.cli.nouns.config", "Show and check settings."),
     "generate": NounPlace(
         "geolog.cli.nouns.generate",
-        "Print shell completion scripts; write man pages and systemd units.",
+        "Print shell completions; write man pages and systemd units.",
     ),
 }
 

@@ -41,7 +41,7 @@ _NEEDED = {
 
 @click.group(cls=Noun, name="generate")
 def command() -> None:
-    """Print shell completion scripts; write man pages and systemd units."""
+    """Print shell completions; write man pages and systemd units."""
 
 
 @command.command(
