@@ -3,7 +3,7 @@
 It searches the records of the segments first, then the headers of entries, both by bisection;
 it never scans.
 
-Rules: PROTOCOL H10 and H23.
+Rules: PROTOCOL H10, H23 and R10.
 """
 
 from collections.abc import Callable
@@ -102,8 +102,26 @@ class PlaceSearch:
         if first is not None and await self._is_before(dlsn, first):
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
         entry = SegmentEntry(dlsn.entry)
-        begin = Begin(dlsn.segment, entry, trim, slot=dlsn.slot, dlsn=dlsn)
-        return await self.in_row(begin)
+        begin = await self.in_row(Begin(dlsn.segment, entry, trim, slot=dlsn.slot, dlsn=dlsn))
+        sequence = await self._trimmed_sequence(begin, trim)
+        if sequence is None:
+            return begin
+        return attrs.evolve(await self.at_trim(trim), trimmed_from=sequence)
+
+    async def _trimmed_sequence(self, begin: Begin, trim: int) -> int | None:
+        """The sequence of the record at this place if it is trimmed, but its segment is not."""
+        row = await self._scan.segment(begin.row_number)
+        if row is None or row.segment != begin.segment or row.first_sequence >= trim:
+            return None
+        if row.numbering.is_in_earlier(begin.entry):
+            return None
+        entry = row.numbering.in_ledger(begin.entry)
+        ledger = (await self._scan.ledger_of(row)).record
+        if entry > await self._scan.readable_to(row, ledger):
+            return None
+        header = (await self._scan.fetch(ledger, entry)).decoded.header
+        sequence = min(header.first_sequence + begin.slot, header.next_sequence)
+        return sequence if sequence < trim else None
 
     async def in_row(self, begin: Begin) -> Begin:
         """The place of an entry, by the list that the scan read last, whose rows may differ.

@@ -108,6 +108,8 @@ def _may_begin(start: Bound | None, first: Found, least: int, most: int) -> bool
     """Whether a read from that start may begin with the record, or cannot be judged by it."""
     if start is None or isinstance(start, LastRecords):
         return True
+    if isinstance(start, AtDlsn):  # That of a record that somebody was shown.
+        return first.dlsn == start.dlsn
     # A read that begins at the trim may begin with records that have no transaction id.
     is_at_trim = least <= first.sequence <= most
     has_no_id = isinstance(start, AtTransaction) and first.transaction_id is None
