@@ -123,6 +123,10 @@ class World:
             self._machine_clocks[host] = MachineClock(1 + rng.uniform(-drift, drift))
         return self._machine_clocks[host]
 
+    def jump_lease_clocks(self, host: str, *, monotonic_s: float, boottime_s: float) -> None:
+        """Have these clocks of a host tell a later time from now on."""
+        self._clock_of(host).jump_ahead(monotonic_s=monotonic_s, boottime_s=boottime_s)
+
     # Starting processes.
 
     def add_node(self, node_id: str, location: str) -> None:

@@ -1,5 +1,6 @@
 """The clocks of a simulated machine, by which leases are kept."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -33,3 +34,15 @@ async def test_a_clock_that_runs_slow_says_that_less_time_has_passed(
     await trio.sleep(100)
 
     assert round(clock.read().passed_s(before), 6) == 99
+
+
+@pytest.mark.parametrize("ahead_s", [{"monotonic_s": 9.0}, {"boottime_s": 9.0}])
+async def test_a_clock_that_jumps_ahead_tells_the_lease_of_more_time_than_has_passed(
+    autojump_clock: MockClock, ahead_s: dict[str, float]
+) -> None:
+    clock = MachineClock(rate=1.0)
+    before = clock.read()
+    await trio.sleep(1)
+    clock.jump_ahead(**ahead_s)
+
+    assert clock.read().passed_s(before) == 10

@@ -13,6 +13,7 @@ from sim.world.apps.failing_over import (
     HOME_HEARS_LATE,
     HOME_LOST,
     HOME_LOST_AGAIN,
+    LEASE_CLOCK,
 )
 from sim.world.chance import Draws
 from sim.world.draws.clock_draws import FAR, STORE_CLOCK, draw_clocks
@@ -73,6 +74,7 @@ _ONLY_IN_SPECIAL_WORLDS = (
             HOME_HEARS_LATE,
             HOME_LOST,
             HOME_LOST_AGAIN,
+            LEASE_CLOCK,
             LOST_EARLY,
             STORE_CLOCK,
             UNREADABLE,

@@ -7,6 +7,7 @@ from sim.world.apps.failing_over import (
     HOME_HEARS_LATE,
     HOME_LOST,
     HOME_LOST_AGAIN,
+    LEASE_CLOCK,
 )
 from sim.world.chance import Draws
 from sim.world.draws.move_draws import AMBUSH_MOVE, leaving_some, moved
@@ -14,6 +15,7 @@ from sim.world.draws.relay_draws import CUT_REGIONS, partly_local, with_matrix, 
 from sim.world.options import Options
 
 _REGIONS = ("us-east", "eu-west", "ap-northeast")
+_MORE_REGIONS = (*_REGIONS, "sa-east", "af-south")
 _SHARE = 0.5
 _MATRIX_SHARE = 0.2
 _MOVED_SHARE = 0.3
@@ -173,14 +175,47 @@ def with_homes_that_hear_late(options: Options, draws: Draws) -> Options:
 def with_leases_that_change(options: Options, draws: Draws) -> Options:
     """The same with long leases, which operators change just before they fail the stream over.
 
-    A home that is cut off does not hear of it, and goes by the lease that it has.
+    A home that is cut off does not hear of it, and goes by the lease that it has. Clocks by
+    which leases are kept jump ahead.
     """
     drawn = with_homes_that_stop(options, draws)
     return attrs.evolve(
         drawn,
         knobs=attrs.evolve(drawn.knobs, session_timeout_s=18.0, leases_changed_share=0.6),
         hazards=attrs.evolve(
-            drawn.hazards, duration_s_max=40.0, strikes_per_s=((HOME_CUT_OFF, 0.5),)
+            drawn.hazards,
+            duration_s_max=40.0,
+            strikes_per_s=((HOME_CUT_OFF, 0.5), (LEASE_CLOCK, 1.0)),
+        ),
+    )
+
+
+def with_many_regions(options: Options, draws: Draws) -> Options:
+    """A world of four or five regions whose home moves by plan, and is lost again and again.
+
+    Some mirrors are ahead of the new home, and some behind it; regions are away for long.
+    """
+    drawn = with_homes_cut_off(options, draws)
+    copies = drawn.shape.quorum.write_quorum
+    count = draws.choice("regions with copies", (4, 5))
+    return attrs.evolve(
+        drawn,
+        shape=attrs.evolve(
+            drawn.shape,
+            nodes_by_region=tuple((region, copies) for region in _MORE_REGIONS[:count]),
+            writers_count=count,
+        ),
+        knobs=attrs.evolve(
+            drawn.knobs,
+            moves_rest_s_max=draws.choice("rest between moves of many", (2.0, 6.0)),
+            movers_count=1,
+            move_s_max=8.0,
+            moves_dropped_share=0.0,
+            rescuers_count=2,
+        ),
+        hazards=attrs.evolve(
+            drawn.hazards,
+            strikes_per_s=((HOME_CUT_OFF, 0.3), (HOME_LOST, 0.1), (CUT_REGIONS, 0.2)),
         ),
     )
 

@@ -11,6 +11,7 @@ from sim.world.draws.failover_draws import (
     with_homes_that_stop,
     with_leases_that_change,
     with_local_only_failovers,
+    with_many_regions,
 )
 from sim.world.draws.move_draws import with_local_only_moves, with_moves
 from sim.world.draws.relay_draws import (
@@ -31,6 +32,7 @@ WORLDS: dict[str, Callable[[Options, Draws], Options]] = {
     "homes-that-stop": with_homes_that_stop,
     "homes-that-hear-late": with_homes_that_hear_late,
     "leases-that-change": with_leases_that_change,
+    "many-regions": with_many_regions,
     "homes-lost-in-a-row": with_homes_lost_in_a_row,
 }
 

@@ -16,6 +16,7 @@ from sim.world.apps.failing_over import (
     HOME_HEARS_LATE,
     HOME_LOST,
     HOME_LOST_AGAIN,
+    LEASE_CLOCK,
 )
 from sim.world.draws.move_draws import AMBUSH_MOVE
 from sim.world.draws.proxy_draws import DRAIN
@@ -46,6 +47,7 @@ from sim.world.faults.lost_homes import (
     home_hears_late,
     home_lost,
     home_lost_again,
+    lease_clock,
 )
 from sim.world.faults.move_ambushes import ambush_move
 from sim.world.world import World
@@ -151,6 +153,7 @@ FAULTS: dict[str, Fault | Ambush] = {
     HOME_HEARS_LATE: home_hears_late,
     HOME_LOST: home_lost,
     HOME_LOST_AGAIN: Ambush("done", home_lost_again),
+    LEASE_CLOCK: lease_clock,
     AMBUSH_MOVE: Ambush("call", ambush_move),
     AMBUSH_REPLAY: Ambush("log", relay_faults.ambush_replay),
 }

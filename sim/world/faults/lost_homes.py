@@ -14,6 +14,8 @@ from sim.world.world import World
 _BEGUN_S = (2.0, 5.0)
 """How long a new home takes appends, and others mirror them, before it is lost."""
 
+_AHEAD_S = (0.5, 3.0, 3600.0)
+
 _WAYS = ("killed", "without power", "nodes killed", "paused", "unheard")
 
 
@@ -79,6 +81,16 @@ async def home_lost_again(
     await trio.sleep(rng.uniform(*_BEGUN_S))
     with home_cut_off(world, rng) as struck:
         yield struck
+
+
+@contextmanager
+def lease_clock(world: World, rng: Random) -> Iterator[str | None]:
+    """Clocks by which a host keeps leases jump ahead: one, the other or both."""
+    host = rng.choice(sorted(world.links.region_of))
+    ahead_s = rng.choice(_AHEAD_S)
+    monotonic_s, boottime_s = rng.choice(((ahead_s, 0.0), (0.0, ahead_s), (ahead_s, ahead_s)))
+    world.jump_lease_clocks(host, monotonic_s=monotonic_s, boottime_s=boottime_s)
+    yield f"{host} {monotonic_s:+g} s and {boottime_s:+g} s"
 
 
 def _cut_nodes_off(world: World, inside: list[str], lasting: ExitStack) -> None:
