@@ -13,6 +13,7 @@ that makes one looks at some others, and deletes those of batch writes that ende
 Rules: PROTOCOL S34, S35 and S37.
 """
 
+import logging
 import random
 from bisect import bisect
 from collections.abc import Sequence
@@ -40,10 +41,13 @@ from geolog.metadata.seam import (
 from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.sink_copy import NO_BATCH, SinkRecord, StagedLedger
+from topology.errors import GeologError
 
 PARTS_MAX = 2000
 """Staging ledgers of one batch: more, for streams with long names, do not fit one request to
 the metadata store."""
+
+_log = logging.getLogger(__name__)
 
 FORGOTTEN_AFTER_S = 90 * 86400.0
 """Time after which the name of a batch write that has ended is forgotten."""
@@ -51,6 +55,9 @@ FORGOTTEN_AFTER_S = 90 * 86400.0
 _LOOKED_AT_MAX = 8
 """Records that the maker of one looks at. Some are deleted for each that is made, so those that
 are old never become many."""
+
+_DROPPED_AT_ONCE_MAX = 100
+"""Staging ledgers that are dropped in one request."""
 
 _CHECKS_MAX = 1000
 """Ledgers in one request that looks whether they are there."""
@@ -87,6 +94,8 @@ class VersionedSink:
 
     record: SinkRecord
     version: int
+    modified_us: int = 0
+    """Time of its last change, by the metadata store's clock; 0 if that was just now."""
 
 
 class SinkCatalog:
@@ -113,7 +122,7 @@ class SinkCatalog:
             stored = await self._metadata.find(path, freshness=Freshness.LATEST)
             if stored is not None:
                 record = open_document(stored.data, SinkRecord, path=path)
-                return VersionedSink(record, stored.version)
+                return VersionedSink(record, stored.version, stored.modified_us)
             await self._metadata.ensure_path(self._paths.sinks)
             made = SinkRecord(sink=sink, life=f"{self._rng.getrandbits(32):08x}")
             with suppress(NodeExistsError):
@@ -123,7 +132,10 @@ class SinkCatalog:
                         Create(self._paths.sink_ledgers(sink_id)),
                     ]
                 )
+            try:
                 await self._forget_some(sink_id)
+            except GeologError as error:  # Of another sink, perhaps: this one is there.
+                _log.info("sinks: old ones stay for now: %s", error)
 
     async def _forget_some(self, made_id: str) -> None:
         """Delete some of the records that are of no use any more, of those next to this one.
@@ -147,9 +159,12 @@ class SinkCatalog:
         if not record.may_be_forgotten:
             return
         left = await self.listed(record.sink)
-        if await self._count_there(left):
+        some = left[:_DROPPED_AT_ONCE_MAX]
+        if await self._is_any_there(some):
             return
-        await self.drop(record.sink, left)
+        await self.drop(record.sink, some)
+        if len(some) < len(left):
+            return  # The next one that looks goes on.
         with suppress(NoNodeError, BadVersionError, NotEmptyError):
             # A task lists a ledger, or a driver a batch, after all: then it stays.
             await self._metadata.multi(
@@ -183,9 +198,11 @@ class SinkCatalog:
             some = ledgers[begin : begin + _CHECKS_MAX]
             await self._metadata.multi([Check(self._paths.ledger(one)) for one in some])
 
-    async def _count_there(self, staged: Sequence[StagedLedger]) -> int:
-        paths = [self._paths.ledger(one.ledger) for one in staged]
-        return len([path for path in paths if await self._metadata.find(path) is not None])
+    async def _is_any_there(self, staged: Sequence[StagedLedger]) -> bool:
+        for one in reversed(staged):  # Ids rise, and old ones are gone first.
+            if await self._metadata.find(self._paths.ledger(one.ledger)) is not None:
+                return True
+        return False
 
     async def open_listed(
         self,
@@ -217,16 +234,28 @@ class SinkCatalog:
         BadVersionError if it has another now.
         """
         sink_id = sink_id_of(sink)
-        for staged in dropped:
-            # First off the list: from then on no driver records it.
-            off: list[Operation] = [Delete(self._line(sink_id, staged))]
-            if unless_changed is not None:
-                off.append(Check(self._paths.sink(sink_id), unless_changed))
-            with suppress(NoNodeError):
-                await self._metadata.multi(off)
-            with suppress(NoNodeError, BadVersionError):
-                await self._metadata.multi([self._ledgers.delete(staged.ledger)])
+        checks: list[Operation] = []
+        if unless_changed is not None:
+            checks = [Check(self._paths.sink(sink_id), unless_changed)]
+        for begin in range(0, len(dropped), _DROPPED_AT_ONCE_MAX):
+            some = dropped[begin : begin + _DROPPED_AT_ONCE_MAX]
+            lines: list[Operation] = [Delete(self._line(sink_id, one)) for one in some]
+            ledgers = [self._ledgers.delete(one.ledger) for one in some]
+            try:
+                await self._metadata.multi([*checks, *lines, *ledgers])
+            except NoNodeError:  # Some are gone already.
+                for line, ledger in zip(lines, ledgers, strict=True):
+                    await self._drop_one(checks, line, ledger)
         await self._ledgers.drop_empty_buckets([staged.ledger for staged in dropped])
+
+    async def _drop_one(
+        self, checks: list[Operation], line: Operation, ledger: Operation
+    ) -> None:
+        # First off the list: from then on no driver records it.
+        with suppress(NoNodeError):
+            await self._metadata.multi([*checks, line])
+        with suppress(NoNodeError, BadVersionError):
+            await self._metadata.multi([ledger])
 
     def _line(self, sink_id: str, staged: StagedLedger) -> str:
         return self._paths.sink_line(sink_id, _name_of(staged))

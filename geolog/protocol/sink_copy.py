@@ -19,7 +19,7 @@ Each staging ledger is listed with the batch that it is for, and the run that st
 for a later batch than the record's may belong to a driver that is at work right now: only its
 own run drops it.
 
-Rules: PROTOCOL S34 to S37.
+Rules: PROTOCOL S34 to S38.
 """
 
 from collections import Counter
@@ -30,6 +30,9 @@ import attrs
 from geolog.protocol.ids import LedgerId
 
 NO_BATCH = -1
+
+CHECKPOINT_SINK = "checkpoint:"
+"""Begins the identity of a query that is known by the place of its checkpoints."""
 
 NO_QUERY = "batch write"
 """In place of a query's id: the batch of a write that belongs to none."""
@@ -87,9 +90,10 @@ class SinkRecord:
     def may_be_forgotten(self) -> bool:
         """Whether nothing is lost with the record once nobody has used it for long.
 
-        A query may be started again however late, and repeats its last batch then.
+        A query may be started again however late, and repeats its last batch then. A copy of a
+        batch write that was left unfinished cannot be finished once its staging has expired.
         """
-        return self.is_copied and (self.batch == NO_BATCH or self.query == NO_QUERY)
+        return self.batch == NO_BATCH or self.query == NO_QUERY
 
     def places(self) -> Iterator[tuple[StagedPart, int]]:
         """The parts in the order of copying, each with the seq of its first record."""
@@ -161,6 +165,13 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
     """The next step towards having this batch in the log."""
     if _belongs_to_another(known, given):
         return RefuseBatch(_told_of_another(known, given))
+    if known.batch == NO_BATCH and given.batch > 0 and known.sink.startswith(CHECKPOINT_SINK):
+        return RefuseBatch(
+            f"the first batch of {known.sink!r} has number {given.batch}: the query has written"
+            " batches under another name. Spell its checkpointLocation as it was spelled then,"
+            " or, if it wrote without exactlyOnce or elsewhere, give it a name with"
+            " .option('writer', NAME)"
+        )
     if given.batch < known.batch:
         return RefuseBatch(
             f"batch {given.batch} of {known.sink!r} comes after batch {known.batch}: another"

@@ -139,7 +139,9 @@ def plan_trigger(
     places: dict[PartitionKey, TriggerPlace] = {}
     for (key, one), share in zip(waiting.items(), shares, strict=True):
         before = start.get(key)
-        if share or key in lost:
+        # A new partition has a place as soon as it has records: if they are trimmed before
+        # their turn comes, that is told.
+        if share or key in lost or (before is None and one.records):
             places[key] = TriggerPlace(
                 created_us=extents[key].created_us,
                 home_epoch=one.home_epoch,

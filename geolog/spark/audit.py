@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from geolog.spark.audit_part import AuditedPart, AuditFinding, audit_part
 from geolog.spark.connecting import check_streams, connect_here
+from geolog.spark.job_errors import spark_errors
 from geolog.transport.seam import Address
 from topology.errors import GeologError
 
@@ -71,13 +72,14 @@ class _Task:
 
 
 def audit(spark: SparkSession, site: AuditSite, streams: Sequence[str] = ()) -> AuditReport:
-    """Audit these streams, or all of the cluster. NoSuchStreamError."""
+    """Audit these streams, or all of the cluster. NoSuchStreamError, UnavailableError."""
     started_s = time.monotonic()  # noqa: TID251 - a program without trio.
     tasks = trio.run(_plan, site, streams)
     parts: list[AuditedPart] = []
     if tasks:
-        rows = spark.sparkContext.parallelize(tasks, len(tasks))
-        parts = rows.map(_run).collect()
+        with spark_errors("the audit"):
+            rows = spark.sparkContext.parallelize(tasks, len(tasks))
+            parts = rows.map(_run).collect()
     elapsed_s = time.monotonic() - started_s  # noqa: TID251 - as above.
     return report_of(parts, elapsed_s=elapsed_s)
 

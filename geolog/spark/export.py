@@ -22,7 +22,7 @@ from geolog.spark.export_target import (
     ExportIdentity,
     ExportTarget,
 )
-from geolog.spark.job_errors import error_of
+from geolog.spark.job_errors import spark_errors
 from geolog.spark.job_files import JobFiles
 from topology.errors import GeologError
 
@@ -96,6 +96,18 @@ def export(
     NoSuchStreamError; ConflictError if the directory holds something else; TrimmedError if
     records are gone that were not exported; UnavailableError.
     """
+    with spark_errors("the export"):
+        return _export(spark, source, directory, rng=rng, on_batch=on_batch)
+
+
+def _export(
+    spark: SparkSession,
+    source: ExportSource,
+    directory: str,
+    *,
+    rng: random.Random,
+    on_batch: Callable[[int, int, int], None],
+) -> ExportReport:
     started_s = time.monotonic()  # noqa: TID251 - a program without trio.
     trio.run(look_for_streams, source, [source.stream])
     target = ExportTarget(JobFiles(spark, directory))
@@ -127,10 +139,10 @@ def export(
     )
     try:
         query.awaitTermination()
-    except PySparkException as error:
+    except PySparkException:
         if refused:
             raise refused[0] from None
-        raise error_of(error, doing="the export") from error
+        raise
     finally:
         query.stop()
     return ExportReport(

@@ -5,16 +5,33 @@ Python, and stack frames of Java. People need the one line that says what was wr
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from topology import errors
 from topology.errors import GeologError, UnavailableError
 
-_RAISED = re.compile(r"^\s*(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_RAISED = re.compile(
+    r"^(?:\s*|: |Caused by: )(?:[\w.$]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE
+)
+
+_SPARK = (PySparkException, Py4JError, ConnectionError)
+"""Errors of Spark: as PySpark converts them, as Java raised them, and of a Java that ended."""
 
 
-def error_of(raised: PySparkException, *, doing: str) -> GeologError:
+@contextmanager
+def spark_errors(doing: str) -> Iterator[None]:
+    """Raise `error_of` in place of what Spark raises in the block."""
+    try:
+        yield
+    except _SPARK as error:
+        raise error_of(error, doing=doing) from error
+
+
+def error_of(raised: Exception, *, doing: str) -> GeologError:
     """What geolog raised, or UnavailableError with what was raised last, or Spark's own words.
 
     doing: what failed, e.g. `the export`.

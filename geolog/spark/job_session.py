@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from geolog.spark.job_errors import spark_errors
 from geolog.spark.surroundings import spark_environment
 
 _QUIET = Path(__file__).with_name("job_log4j2.properties")
@@ -17,7 +19,7 @@ _QUIET = Path(__file__).with_name("job_log4j2.properties")
 def open_job_session(
     environ: MutableMapping[str, str], *, master: str, name: str
 ) -> Iterator[SparkSession]:
-    """A session for the length of the block. UnavailableError if there is no Java.
+    """A session for the length of the block. UnavailableError if Spark does not start.
 
     environ: that of this process, which Spark reads; the variables it needs are set there.
     """
@@ -32,9 +34,11 @@ def open_job_session(
     if master.startswith("local"):
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1")
-    spark = builder.master(master).getOrCreate()
-    try:
+    with spark_errors("the start of Spark"):
+        spark = builder.master(master).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
+    try:
         yield spark
     finally:
-        spark.stop()
+        with suppress(Py4JError, ConnectionError):  # Its Java has ended, and the job says so.
+            spark.stop()

@@ -1,7 +1,7 @@
 """The job `replay`: a set of files into a stream, each row once, in order for each key.
 
 The rows are sorted, and written by the sink: tasks stage them, and the driver copies what they
-staged, in the order of tasks, under a named writer (PROTOCOL S34 to S37).
+staged, in the order of tasks, under a named writer (PROTOCOL S34 to S38).
 """
 
 import time
@@ -10,18 +10,17 @@ from hashlib import sha256
 
 import attrs
 import trio
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from geolog.catalog.sinks import SinkCatalog
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
 from geolog.client.staging.sink_commit import SinkCommit
-from geolog.protocol.sink_copy import NO_BATCH, SinkRecord, StagedBatch
+from geolog.protocol.sink_copy import NO_BATCH, NO_QUERY, SinkRecord, StagedBatch
 from geolog.protocol.stream_state import StreamName
 from geolog.spark.connecting import check_streams, connect_here
 from geolog.spark.data_source import GeologDataSource
-from geolog.spark.job_errors import error_of
+from geolog.spark.job_errors import spark_errors
 from geolog.spark.job_files import JobFiles
 from geolog.spark.replay_rows import json_rows, parquet_rows
 from topology.errors import ConflictError, InvalidArgumentError
@@ -77,6 +76,11 @@ def replay(spark: SparkSession, source: ReplaySource, target: ReplayTarget) -> R
     types; NoSuchStreamError, SealedError, NotEnoughNodesError if there is no room to stage the
     rows; UnavailableError. After an error it can be run again.
     """
+    with spark_errors("the replay"):
+        return _replay(spark, source, target)
+
+
+def _replay(spark: SparkSession, source: ReplaySource, target: ReplayTarget) -> ReplayReport:
     started_s = time.monotonic()  # noqa: TID251 - a program without trio.
     files = JobFiles(spark, source.files)
     writer = target.writer or _name_of(files.url(), target.stream)
@@ -109,20 +113,13 @@ def _write(
         "writer": writer,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    try:
-        if source.format == "jsonl":
-            rows = json_rows(spark, source.files)
-        else:
-            rows = parquet_rows(
-                spark,
-                source.files,
-                value=source.value,
-                key=source.key,
-                order_by=source.order_by,
-            )
-        rows.write.format("geolog").mode("append").options(**given).save(target.stream)
-    except PySparkException as error:
-        raise error_of(error, doing="the replay") from error
+    if source.format == "jsonl":
+        rows = json_rows(spark, source.files)
+    else:
+        rows = parquet_rows(
+            spark, source.files, value=source.value, key=source.key, order_by=source.order_by
+        )
+    rows.write.format("geolog").mode("append").options(**given).save(target.stream)
 
 
 async def _finish_begun(target: ReplayTarget, writer: str) -> bool:
@@ -139,6 +136,17 @@ async def _finish_begun(target: ReplayTarget, writer: str) -> bool:
             raise ConflictError(
                 f"the replay {writer!r} is done: it has appended its {record.records_count:,}"
                 " records. To append them again, give it another name (--writer)"
+            )
+        if record.query not in ("", NO_QUERY):
+            raise ConflictError(
+                f"{writer!r} is the name of a streaming query: give the replay another one"
+                " (--writer)"
+            )
+        others = sorted({part.stream for part in record.parts} - {target.stream})
+        if others:
+            raise ConflictError(
+                f"{writer!r} is the name of an unfinished write to {', '.join(others)}:"
+                " run that one again, and give this replay another name (--writer)"
             )
         copier = f"{log.access.rng.getrandbits(128):032x}"
         left = StagedBatch(record.batch, record.parts, copier, query=record.query)

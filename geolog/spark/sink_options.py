@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from geolog.protocol.sink_copy import CHECKPOINT_SINK
 from geolog.protocol.stream_state import StreamName
 from geolog.spark.options import AUTO_REGION
 from topology.errors import InvalidArgumentError
@@ -115,7 +116,7 @@ def _sink(options: Mapping[str, str], *, is_streaming: bool) -> str | None:
     if writer is not None:
         return writer
     if is_streaming and options.get("checkpointLocation"):
-        return f"checkpoint:{_one_spelling(options['checkpointLocation'])}"
+        return f"{CHECKPOINT_SINK}{_one_spelling(options['checkpointLocation'])}"
     what = (
         "an explicit checkpointLocation, or give the query a name with .option('writer', NAME)"
         if is_streaming

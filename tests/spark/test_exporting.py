@@ -162,6 +162,11 @@ def test_what_a_directory_or_a_stream_cannot_give_is_refused(
     (tmp_path / "full" / "notes.txt").touch()
     with pytest.raises(ConflictError, match="and no export of geolog"):
         attrs.evolve(exports, directory=tmp_path / "full").run("export/parcels")
+    source = ExportSource(zookeeper=zookeeper, cluster="demo", stream="export/parcels")
+    with pytest.raises(
+        UnavailableError, match=r"^the export failed: .*S3AFileSystem not found"
+    ):
+        export(exports.spark, source, "s3a://lake/parcels", rng=exports.rng)
 
     write(zookeeper, "export/parcels", count=20, copies=2)
     with connected(zookeeper) as log:

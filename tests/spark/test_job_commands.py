@@ -31,10 +31,20 @@ def test_a_job_refuses_a_region_that_is_missing_without_a_session(demo: DemoProc
     assert "mars" in done.stderr
 
 
+def test_a_job_says_why_spark_does_not_start(demo: DemoProcess) -> None:
+    done = run(demo, "audit", "--master", "local[many]")
+
+    assert done.returncode == Exit.UNAVAILABLE
+    assert "the start of Spark failed" in done.stderr
+    assert "Could not parse Master URL" in done.stderr
+    assert "is a bug" not in done.stderr
+    assert "\tat " not in done.stderr
+
+
 def run(demo: DemoProcess, *argv: str) -> "subprocess.CompletedProcess[str]":
     path = plain_environment()["PATH"] + os.pathsep + os.defpath
     return subprocess.run(
-        [*GEOLOG, "pipeline", *argv, *NO_SPARK],
+        [*GEOLOG, "pipeline", *argv[:1], *NO_SPARK, *argv[1:]],
         env=plain_environment() | {"PATH": path, "GEOLOG_CONFIG": str(demo.config)},
         capture_output=True,
         text=True,

@@ -16,6 +16,7 @@ from geolog.client.cursors.cursor_runs import CursorRange
 from geolog.client.cursors.lag import lag_of
 from geolog.client.cursors.opening import open_cursor_readers
 from geolog.client.reading.bounds import AtSequence, Bound, bound_text, check_order
+from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.reading.stream_reader import check_one_partition
 from geolog.metadata.paths import ClusterPaths
@@ -267,7 +268,13 @@ class Cursors:
         async def described(number: int) -> CursorPartitionDescription:
             standing, end = found.standings[number].record, ends[number]
             scan = self._scan(record, record.partition(number))
-            lag = await lag_of(scan, standing.sequence or 0, end, now_us=now_us)
+            sequence = standing.sequence or 0
+            if standing.sequence is not None:
+                at = AtSequence(standing.sequence, standing.home_epoch)
+                _, gone = await PlaceSearch(scan).in_lineage(at)
+                # The reader goes on where the branch that it has read ends.
+                sequence = gone.from_sequence if gone is not None else standing.sequence
+            lag = await lag_of(scan, sequence, end, now_us=now_us)
             return CursorPartitionDescription(
                 partition=number,
                 reader=who_of.get(standing.reader),

@@ -3,7 +3,7 @@
 It performs what `geolog.protocol.sink_copy` decides. The copies are ordinary batches of a named
 writer: readers see them as they come, so a batch is not atomic to readers.
 
-Rules: PROTOCOL S35 and S36.
+Rules: PROTOCOL S35, S36 and S38.
 """
 
 from collections.abc import AsyncGenerator, Container
@@ -92,6 +92,8 @@ class SinkCommit:
                     held = await self._hold(found, record, staged_by=given.run)
                     copied_count += await self._copy(held)
                 case FinishCopy(record):
+                    if found.record.copier != given.copier:
+                        await self._check_remembered(found)
                     held = await self._hold(found, record)
                     copied_count += await self._copy(held)
                 case Finished(is_own_list):
@@ -124,6 +126,15 @@ class SinkCommit:
         for name in sorted({part.stream for part in record.parts}):
             await catalog.read_writable(StreamName.parse(name))
 
+    async def _check_remembered(self, found: VersionedSink) -> None:
+        """Refuse a copy left so long ago that streams may not know what they have of it."""
+        catalog = StreamCatalog(self._access.metadata, self._access.paths)
+        for name in sorted({part.stream for part in found.record.parts}):
+            stream = await catalog.read(StreamName.parse(name))
+            age_s = (self._access.now_us() - found.modified_us) / 1e6
+            if age_s > stream.writer_retention_s:
+                raise self._expired(name)
+
     async def _hold(
         self, found: VersionedSink, record: SinkRecord, *, staged_by: str | None = None
     ) -> VersionedSink:
@@ -146,8 +157,9 @@ class SinkCommit:
 
     def _expired(self, stream: str) -> DataLostError:
         return DataLostError(
-            f"staging of {self._sink!r} for {stream} has expired before it was copied: compare"
-            " the stream with the query's source, then give the query a new writer"
+            f"the copy of a batch of {self._sink!r} into {stream} was left unfinished for too"
+            " long: its staging has expired, or the stream may have forgotten which records it"
+            " has. Compare the stream with the query's source, then give the query a new writer"
         )
 
     def _crowded_out(self, stream: str, error: GeologError) -> GeologError:

@@ -6,6 +6,7 @@ If too few of its members answer, the writer fails: its task is repeated, with a
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import attrs
 import trio
@@ -17,12 +18,19 @@ from geolog.catalog.sinks import SinkCatalog
 from geolog.client.staging.staged_rows import StagedRows
 from geolog.ledger.ledger_metadata import VersionedLedger
 from geolog.ledger.writing.ledger_writer import LedgerWriter
+from geolog.metadata.seam import NoNodeError
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.protocol.ids import NO_ENTRY, EntryId
 from geolog.protocol.sink_copy import StagedLedger, StagedPart
 from geolog.protocol.stream_state import FIRST_HOME_EPOCH, StreamRecord
 from geolog.wire.entry import encode_entry
-from topology.errors import FencedError, GeologError, NotEnoughNodesError, UnavailableError
+from topology.errors import (
+    ConflictError,
+    FencedError,
+    GeologError,
+    NotEnoughNodesError,
+    UnavailableError,
+)
 
 IN_FLIGHT_ENTRIES_MAX = 32
 """Entries without an ack set; then the writer waits."""
@@ -80,6 +88,8 @@ class StagingWriter:
     _writer: LedgerWriter
     _answers: _Answers
     _config: PartitionConfig
+    _told: str
+    """The batch and its sink, for errors."""
     rows: StagedRows = attrs.field(factory=StagedRows)
     """Rows to stage; call `send_full` after each that was added."""
     _records_count: int = 0
@@ -111,7 +121,14 @@ class StagingWriter:
         await self._wait_acknowledged(last)
         self._writer.stop()
         closed = self._ledger.record.closed(last)
-        await self._access.ledgers.replace(self._ledger, closed)
+        try:
+            await self._access.ledgers.replace(self._ledger, closed)
+        except NoNodeError:
+            raise ConflictError(
+                f"staging for {self._told} was dropped: another driver has written the batch,"
+                " or the job was aborted. Run one driver of a query; to go on with this one,"
+                " start it again"
+            ) from None
         return StagedPart(closed.ledger, str(self._stream.name), self._records_count)
 
     async def _wait_acknowledged(self, entry: EntryId) -> None:
@@ -163,10 +180,18 @@ async def open_staging_writer(
             opened = prepared.ledger.record.opened_for_staging(
                 str(stream.name), expires_after_s=EXPIRES_AFTER_S
             )
-            ledger = await sinks.open_listed(
-                sink, prepared.ledger, opened, batch=batch, run=run
+            listing = partial(
+                sinks.open_listed, sink, prepared.ledger, opened, batch=batch, run=run
             )
-            writer = StagingWriter(access, stream, ledger, prepared.writer, answers, config)
+            try:
+                ledger = await listing()
+            except NoNodeError:  # An old record, which was forgotten just now.
+                await sinks.ensure(sink)
+                ledger = await listing()
+            told = f"batch {batch} of {sink!r}"
+            writer = StagingWriter(
+                access, stream, ledger, prepared.writer, answers, config, told
+            )
             try:
                 yield writer
             except BaseException:

@@ -211,6 +211,22 @@ def test_a_batch_with_other_rows_is_no_repeat_unless_its_query_is_known(
     )
 
 
+def test_a_query_whose_checkpoints_are_spelled_in_another_way_is_refused() -> None:
+    """To its last batch, which it repeats, the sink would be a new one."""
+    known = SinkRecord(sink="checkpoint:hdfs://name/chk")
+
+    step = on_commit(known, StagedBatch(41, (a_part(5),), "two", query="one"))
+
+    assert isinstance(step, RefuseBatch)
+    assert "Spell its checkpointLocation as it was spelled then" in step.why
+    assert isinstance(
+        on_commit(known, StagedBatch(0, (a_part(5),), "two", query="one")), RecordNext
+    )
+    assert isinstance(
+        on_commit(SinkRecord(sink="named"), StagedBatch(41, (a_part(5),), "two")), RecordNext
+    )
+
+
 @pytest.mark.parametrize(
     ("given_batch", "why"),
     [

@@ -211,6 +211,17 @@ def test_a_stream_that_was_made_again_is_read_from_its_beginning() -> None:
     assert [one.reason for one in plan.losses] == [LossReason.CREATED_AGAIN]
 
 
+def test_records_of_a_new_partition_that_are_trimmed_before_their_turn_are_told() -> None:
+    one_each = TriggerLimits(records=1)
+    planned = plan_trigger({A: at(0)}, {A: extent(90), B: extent(3)}, one_each)
+    assert planned.places == {A: at(1), B: at(0)}
+
+    later = {A: extent(90, at=1), B: extent(3, first=2, at=0)}
+    [loss] = plan_trigger(planned.places, later, one_each).losses
+
+    assert (loss.reason, loss.from_sequence, loss.to_sequence) == (LossReason.TRIMMED, 0, 2)
+
+
 def test_a_stream_that_is_gone_is_told_once() -> None:
     plan = plan_trigger({A: at(9), B: at(2)}, {B: extent(2, at=2)}, NO_LIMITS)
 

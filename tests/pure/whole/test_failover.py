@@ -297,6 +297,7 @@ async def test_positions_in_a_dead_branch_go_on_behind_a_gap_where_the_new_home_
         by_sequence = await items_from(site.west, AtSequence(8, 1))
         by_dlsn = await items_from(site.west, AtDlsn(before[8].dlsn))
         within = await items_from(site.west, AtSequence(2, 1))
+        described = (await site.west.describe_cursor(STREAM, "c")).partition_list[0]
         async with site.west.open_reader(STREAM, cursor="c") as cursor:
             by_cursor = [one async for one in cursor.items()]
         async with site.west.open_reader(STREAM, cursor="c") as cursor:
@@ -309,6 +310,8 @@ async def test_positions_in_a_dead_branch_go_on_behind_a_gap_where_the_new_home_
     assert told == [("diverged", 4, 8, 2), *new]
     assert [_told(one) for one in by_dlsn] == [("diverged", None, 4, 2), *new]
     assert [_told(one) for one in within] == [(b"2", 2, 1), (b"3", 3, 1), *new]
+    assert (described.sequence, described.home_epoch) == (10, 1)
+    assert described.lag_records == len(new)
     assert [_told(one) for one in by_cursor] == [("diverged", 4, 10, 2), *new]
     assert again == []
 

@@ -1,6 +1,7 @@
 """Sinks of batch writes that ended long ago are forgotten; all others stay."""
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 import geolog
@@ -76,6 +77,48 @@ async def test_a_sink_with_staging_is_not_forgotten(autojump_clock: MockClock) -
         await driver.commit(0, staged, query=NO_QUERY, is_repeatable=False)
 
         assert await driver.values() == [b"a"]
+
+
+async def test_an_unfinished_copy_is_forgotten_once_its_staging_has_expired(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        driver = Driver(world.log)
+        staged = await driver.stage(rows_of("a"))
+        with trio.move_on_after(0.003):
+            await driver.commit(0, staged, query=NO_QUERY, is_repeatable=False)
+        assert not (await sinks_of(world).ensure(SINK)).record.is_copied
+        pass_time(world, FORGOTTEN_AFTER_S + 1)
+        await sinks_of(world).ensure("another")
+        assert await is_known(world)
+
+        access = world.log.access
+        await access.metadata.delete(access.paths.ledger(staged.ledger))  # As nodes do.
+        await sinks_of(world).ensure("yet another")
+        assert not await is_known(world)
+
+
+async def test_two_that_forget_the_same_sink_at_once_disturb_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        await write_batch(Driver(world.log, "first"), "a")
+        pass_time(world, FORGOTTEN_AFTER_S + 1)
+        async with trio.open_nursery() as nursery:
+            for number in range(8):
+                nursery.start_soon(sinks_of(world).ensure, f"another {number}")
+        assert not await is_known(world)
+
+
+async def test_a_sink_that_cannot_be_read_is_left_alone(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        access = world.log.access
+        await sinks_of(world).ensure(SINK)
+        path = access.paths.sink(sink_id_of(SINK))
+        await access.metadata.put(path, b"damaged", 0)
+        pass_time(world, FORGOTTEN_AFTER_S + 1)
+        await sinks_of(world).ensure("another")
+        assert await is_known(world)
 
 
 async def test_old_sinks_do_not_become_many(autojump_clock: MockClock) -> None:

@@ -159,6 +159,47 @@ async def test_a_batch_whose_staging_has_expired_is_not_recorded(
         assert await again.listed_count() == 0
 
 
+async def test_a_task_of_a_driver_that_is_behind_says_why_its_staging_is_gone(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, trio.open_nursery() as nursery:
+        ahead, behind = Driver(world.log, "ahead"), Driver(world.log, "behind")
+        has_begun, is_done = trio.Event(), trio.Event()
+
+        async def wait() -> None:
+            has_begun.set()
+            await is_done.wait()
+
+        async def stage_slowly() -> None:
+            with pytest.raises(geolog.ConflictError, match="another driver has written"):
+                await behind.stage(rows_of("a"), after_each=wait)
+
+        nursery.start_soon(stage_slowly)
+        await has_begun.wait()
+        await ahead.commit(0, await ahead.stage(rows_of("a")))
+        is_done.set()
+
+    assert not nursery.cancel_scope.cancelled_caught
+
+
+async def test_a_copy_that_the_stream_may_have_forgotten_is_not_begun_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        await world.log.create_stream(
+            "shop/short", survive="1 region", writer_retention_s=3600.0
+        )
+        first, again = Driver(world.log, "first"), Driver(world.log, "again")
+        rows = rows_of(*VALUES)
+        staged = await first.stage(rows, stream="shop/short")
+        with trio.move_on_after(0.005):
+            await first.commit(0, staged)
+        await trio.sleep(2 * 3600)
+
+        with pytest.raises(geolog.DataLostError, match="left unfinished for too long"):
+            await again.commit(0, await again.stage(rows, stream="shop/short"))
+
+
 async def test_an_application_that_takes_the_stream_back_does_not_end_a_commit(
     autojump_clock: MockClock,
 ) -> None:
