@@ -94,8 +94,6 @@ class VersionedSink:
 
     record: SinkRecord
     version: int
-    modified_us: int = 0
-    """Time of its last change, by the metadata store's clock; 0 if that was just now."""
 
 
 class SinkCatalog:
@@ -122,7 +120,7 @@ class SinkCatalog:
             stored = await self._metadata.find(path, freshness=Freshness.LATEST)
             if stored is not None:
                 record = open_document(stored.data, SinkRecord, path=path)
-                return VersionedSink(record, stored.version, stored.modified_us)
+                return VersionedSink(record, stored.version)
             await self._metadata.ensure_path(self._paths.sinks)
             made = SinkRecord(sink=sink, life=f"{self._rng.getrandbits(32):08x}")
             with suppress(NodeExistsError):

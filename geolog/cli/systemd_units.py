@@ -10,6 +10,7 @@ when it answers (`Type=notify`), however long that takes.
 """
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -31,6 +32,8 @@ SERVERS = {
     "proxy": "write proxy",
     "relay": "relay",
 }
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
 
@@ -65,6 +68,9 @@ class UnitPlan:
     program: Path
     """The `geolog` command."""
 
+    interpreter: Path | None = None
+    """Its Python, which may lie elsewhere."""
+
     options: Sequence[str] = ()
     """Options of every command, e.g. `--config FILE`; they go before the noun."""
 
@@ -80,6 +86,12 @@ class UnitPlan:
         for path in (self.program, *self.directories):
             if not path.is_absolute():
                 raise InvalidArgumentError(f"{path} is not absolute: units need absolute paths")
+        for name in (self.user, *filter(None, self.storage_dirs)):
+            if not _NAME.fullmatch(name):
+                raise InvalidArgumentError(
+                    f"{name!r} cannot be in a unit: names of users and profiles have letters,"
+                    " digits, '_', '.' and '-' there"
+                )
 
     @property
     def directories(self) -> Sequence[Path]:
@@ -135,7 +147,7 @@ def _service(plan: UnitPlan, unit: _Unit, earlier: Sequence[_Unit]) -> str:
     profile = ["--profile", unit.profile] if unit.profile else []
     storing = [word for each in unit.directories for word in ("--data-dir", str(each))]
     command = [str(plan.program), *plan.options, *profile, "serve", unit.server, *storing]
-    places = " ".join(map(_word, map(str, unit.directories)))
+    places = " ".join(_word(str(each), has_variables=False) for each in unit.directories)
     return "".join(
         [
             _written_by(unit.name),
@@ -187,16 +199,23 @@ def _type(server: str) -> str:
 
 def _hardening(plan: UnitPlan) -> str:
     named = [plan.program, *plan.directories]
+    if plan.interpreter is not None:
+        named.append(plan.interpreter)
     named += [Path(word) for word in plan.options if word.startswith("/")]
     needs_homes = any(path.is_relative_to(home) for path in named for home in _HOMES)
     return _HARDENING.format(protect_home="" if needs_homes else "ProtectHome=yes\n")
 
 
-def _word(text: str) -> str:
-    """One word of a unit's line: without specifiers and variables, quoted where needed."""
+def _word(text: str, *, has_variables: bool = True) -> str:
+    """One word of a unit's line, quoted where needed, without specifiers.
+
+    has_variables: whether systemd expands variables there, as it does in a command alone.
+    """
     if any(character in text for character in "\n\r\0"):
         raise InvalidArgumentError(f"{text!r} has a line break: units cannot have one")
-    plain = text.replace("\\", "\\\\").replace("%", "%%").replace("$", "$$")
+    plain = text.replace("\\", "\\\\").replace("%", "%%")
+    if has_variables:
+        plain = plain.replace("$", "$$")
     if plain and not any(character in plain for character in " \t\"';"):
         return plain
     return '"' + plain.replace('"', '\\"') + '"'

@@ -80,6 +80,8 @@ class SinkRecord:
     is_copied: bool = True
     copier: str = ""
     """The driver that copies it, or copied it."""
+    recorded_us: int = 0
+    """When the batch was recorded, by the clock of the driver that did; 0: not known."""
 
     @property
     def records_count(self) -> int:

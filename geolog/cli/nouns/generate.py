@@ -165,6 +165,7 @@ def systemd(
     nodes = {name: [data_dir / f"storage-{name}"] for name in storage_nodes}
     plan = UnitPlan(
         program=program or _this_program(),
+        interpreter=None if program else Path(sys.executable).resolve(),
         options=_options(invocation),
         user=user,
         zookeeper_dir=data_dir / "zookeeper",

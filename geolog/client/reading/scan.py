@@ -140,7 +140,7 @@ class PartitionScan:
                     return await ask()
                 except GeologError as error:
                     if isinstance(error, NoSuchStreamError):
-                        raise await self._why_gone(error) from None
+                        raise await self.why_gone(error) from None
                     if not error.retriable:
                         raise
                     why = str(error)
@@ -209,10 +209,10 @@ class PartitionScan:
         try:
             owner = (await self._partitions.owners.read_latest(self.name)).record
         except NoSuchStreamError as error:
-            raise await self._why_gone(error) from None
+            raise await self.why_gone(error) from None
         if owner.is_deleted:
             gone = NoSuchStreamError(f"stream {str(self.name.stream)!r} was deleted")
-            raise await self._why_gone(gone)
+            raise await self.why_gone(gone)
         return owner
 
     @property
@@ -323,7 +323,7 @@ class PartitionScan:
         """NoSuchStreamError if the stream is gone, is being deleted, or was made again."""
         await self._check_life()
 
-    async def _why_gone(self, error: NoSuchStreamError) -> GeologError:
+    async def why_gone(self, error: NoSuchStreamError) -> GeologError:
         """The error for a log that is gone: a mirror may go while its stream goes on."""
         if self.origin is None:
             return error

@@ -42,6 +42,7 @@ from topology.errors import (
     DamagedBytesError,
     DataLostError,
     GeologError,
+    NoSuchStreamError,
 )
 
 _MOVED_LOOK_S = 3.0
@@ -351,7 +352,7 @@ class PartitionWalk:
         self._close_stream()
         self._ledger = None
         await self._scan.check_stream()
-        await self._scan.segments.refresh()
+        await self._scan.refresh()
         segment = await self._scan.segment(self._segment)
         if segment is not None:
             raise NoSuchLedgerError(
@@ -379,6 +380,8 @@ class PartitionWalk:
                     if await self._scan.is_sealed_before(self._segment):
                         self._is_sealed = True
                         return None
+            except NoSuchStreamError as error:
+                raise await self._scan.why_gone(error) from None
             except GeologError as error:
                 is_over = isinstance(error, MirrorGoneError) or not error.retriable
                 if is_over or not is_following:

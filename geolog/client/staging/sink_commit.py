@@ -89,11 +89,12 @@ class SinkCommit:
             match on_commit(found.record, given):
                 case RecordNext(record):
                     await self._check_streams(record)
+                    record = attrs.evolve(record, recorded_us=self._access.now_us())
                     held = await self._hold(found, record, staged_by=given.run)
                     copied_count += await self._copy(held)
                 case FinishCopy(record):
                     if found.record.copier != given.copier:
-                        await self._check_remembered(found)
+                        await self._check_remembered(record)
                     held = await self._hold(found, record)
                     copied_count += await self._copy(held)
                 case Finished(is_own_list):
@@ -126,13 +127,16 @@ class SinkCommit:
         for name in sorted({part.stream for part in record.parts}):
             await catalog.read_writable(StreamName.parse(name))
 
-    async def _check_remembered(self, found: VersionedSink) -> None:
-        """Refuse a copy left so long ago that streams may not know what they have of it."""
-        catalog = StreamCatalog(self._access.metadata, self._access.paths)
-        for name in sorted({part.stream for part in found.record.parts}):
-            stream = await catalog.read(StreamName.parse(name))
-            age_s = (self._access.now_us() - found.modified_us) / 1e6
-            if age_s > stream.writer_retention_s:
+    async def _check_remembered(self, record: SinkRecord) -> None:
+        """Refuse a copy begun so long ago that a stream may not know what it has of it.
+
+        A stream forgets an idle writer only once that one's records are trimmed.
+        """
+        age_s = (self._access.now_us() - record.recorded_us) / 1e6
+        for name in sorted({part.stream for part in record.parts}):
+            stream = await self._log.describe_stream(name)
+            is_trimmed = any(one.first_sequence for one in stream.partition_list)
+            if is_trimmed and age_s > stream.writer_retention_s:
                 raise self._expired(name)
 
     async def _hold(

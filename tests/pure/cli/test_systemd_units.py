@@ -10,7 +10,7 @@ import pytest
 
 from geolog.cli.main import run
 from geolog.cli.nouns.serve import END_S
-from geolog.cli.systemd_units import SERVERS, STOP_S, UnitPlan, units
+from geolog.cli.systemd_units import SERVERS, STOP_S, TARGET, UnitPlan, units
 from topology.errors import InvalidArgumentError
 
 SETTINGS = """\
@@ -124,6 +124,20 @@ def test_a_relative_path_and_a_line_break_are_refused() -> None:
         plan_of("bin/geolog")
     with pytest.raises(InvalidArgumentError, match="line break"):
         dict(units(plan_of("/opt/geolog", {"": "/disk\n1"}), ["storage"]))
+    with pytest.raises(InvalidArgumentError, match="'a/b' cannot be in a unit"):
+        plan_of("/opt/geolog", {"a/b": "/disk"})
+
+
+def test_a_dollar_is_doubled_in_the_command_alone() -> None:
+    """Systemd expands variables nowhere else."""
+    (unit,) = (
+        text
+        for name, text in units(plan_of("/opt/geolog", {"": "/a$b"}), ["storage"])
+        if name != TARGET
+    )
+
+    assert "--data-dir /a$$b" in unit
+    assert values_of(unit, "ReadWritePaths") == ["/a$b"]
 
 
 def test_the_command_tells_which_settings_are_missing(

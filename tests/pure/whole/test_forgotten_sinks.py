@@ -5,19 +5,14 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.catalog.sinks import FORGOTTEN_AFTER_S, SinkCatalog, sink_id_of
+from geolog.catalog.sinks import FORGOTTEN_AFTER_S, sink_id_of
 from geolog.protocol.sink_copy import NO_QUERY
 from tests.pure.whole.clusters import World, open_world
-from tests.pure.whole.test_sinks import SINK, Driver, rows_of
+from tests.pure.whole.test_sinks import SINK, Driver, rows_of, sinks_of
 
 
 def pass_time(world: World, time_s: float) -> None:
     world.cluster.store.clock_offset_us += round(time_s * 1e6)
-
-
-def sinks_of(world: World) -> SinkCatalog:
-    access = world.log.access
-    return SinkCatalog(access.metadata, access.paths, access.ledgers, rng=access.rng)
 
 
 async def is_known(world: World, sink: str = SINK) -> bool:

@@ -9,6 +9,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.protocol.read_ranges import SequenceSpan
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.whole.clusters import ended_by, numbered
 from tests.pure.whole.mirroring import (
@@ -182,6 +183,29 @@ async def test_a_reader_of_a_region_that_is_a_target_no_more_reads_at_home_once_
     assert ended.error.retriable
     assert "is not mirrored in" in str(ended.error)
     assert [record.value for record in again] == numbered(10)
+
+
+async def test_a_reader_that_hears_late_that_its_mirror_is_gone_is_told_to_read_at_home(
+    autojump_clock: MockClock,
+) -> None:
+    """It is cut off from metadata until all of the mirror is deleted."""
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_two_regions() as (cluster, home, _),
+        cluster.open_client(TARGET, host="late", on_session=sessions.append) as log,
+    ):
+        await relay(log)
+        async with log.open_reader(STREAM, follow=True) as reader:
+            for _ in range(10):
+                await anext(reader)
+            sessions[0].cut_off()
+            await home.update_stream(STREAM, relay_to=[])
+            await trio.sleep(30)
+            sessions[0].restore()
+            with trio.fail_after(120), ended_by(geolog.GeologError) as ended:
+                await anext(reader)
+
+    assert "is not mirrored in" in str(ended.error)
 
 
 async def test_a_bounded_read_of_a_mirror_that_is_being_deleted_does_not_tell_of_lost_data(

@@ -19,7 +19,7 @@ from geolog.protocol.sink_copy import StagedBatch, StagedPart
 from geolog.protocol.stream_state import StreamName
 from sim.fakes.memory_disk import DISK_BYTES
 from sim.in_process import FREE_CHECK_S
-from tests.pure.whole.clusters import STREAM, open_world
+from tests.pure.whole.clusters import STREAM, World, open_world
 
 SINK = "orders-of-today"
 Rows = Sequence[tuple[bytes | None, bytes]]
@@ -90,6 +90,11 @@ class Driver:
     async def values(self, stream: str = STREAM) -> list[bytes]:
         async with self.log.open_reader(stream) as reader:
             return [record.value async for record in reader]
+
+
+def sinks_of(world: World) -> SinkCatalog:
+    access = world.log.access
+    return SinkCatalog(access.metadata, access.paths, access.ledgers, rng=access.rng)
 
 
 def rows_of(*values: str) -> Rows:
