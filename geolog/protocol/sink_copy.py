@@ -19,7 +19,7 @@ Each staging ledger is listed with the batch that it is for, and the run that st
 for a later batch than the record's may belong to a driver that is at work right now: only its
 own run drops it.
 
-Rules: PROTOCOL S34 to S38.
+Rules: PROTOCOL S34 to S37.
 """
 
 from collections import Counter
