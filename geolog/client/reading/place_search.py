@@ -103,10 +103,19 @@ class PlaceSearch:
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
         entry = SegmentEntry(dlsn.entry)
         begin = await self.in_row(Begin(dlsn.segment, entry, trim, slot=dlsn.slot, dlsn=dlsn))
+        if await self._is_trimmed_now(begin):
+            trim = await self._scan.trim()
+            return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
         sequence = await self._trimmed_sequence(begin, trim)
         if sequence is None:
             return begin
         return attrs.evolve(await self.at_trim(trim), trimmed_from=sequence)
+
+    async def _is_trimmed_now(self, begin: Begin) -> bool:
+        """Whether the segment is gone, but its row or later ones are listed."""
+        if await self._scan.segment(begin.row_number) is not None:
+            return False
+        return await self._scan.next_segment(begin.row_number) is not None
 
     async def _trimmed_sequence(self, begin: Begin, trim: int) -> int | None:
         """The sequence of the record at this place if it is trimmed, but its segment is not."""

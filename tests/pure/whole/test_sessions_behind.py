@@ -93,9 +93,9 @@ async def test_a_named_writer_sees_all_partitions_in_a_session_at_a_lagging_serv
         take_over = Takeover.take_over
 
         async def take_over_in_one_session(
-            takeover: Takeover, name: PartitionName, who: str
+            takeover: Takeover, name: PartitionName, who: str, *, lease_s: float | None
         ) -> TakenOver:
-            taken = await take_over(takeover, name, who)
+            taken = await take_over(takeover, name, who, lease_s=lease_s)
             sessions[0].expire()
             return taken
 
