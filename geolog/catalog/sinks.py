@@ -143,7 +143,7 @@ class SinkCatalog:
         made = await self._metadata.find(self._paths.sink(made_id), freshness=Freshness.LATEST)
         if made is None:
             return
-        ids = sorted(await self._metadata.children(self._paths.sinks))
+        ids = await self._metadata.children(self._paths.sinks)
         place = bisect(ids, made_id)
         for sink_id in (ids[place:] + ids[:place])[:_LOOKED_AT_MAX]:
             await self._forget_if_old(sink_id, now_us=made.created_us)

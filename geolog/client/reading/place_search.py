@@ -103,24 +103,24 @@ class PlaceSearch:
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
         entry = SegmentEntry(dlsn.entry)
         begin = await self.in_row(Begin(dlsn.segment, entry, trim, slot=dlsn.slot, dlsn=dlsn))
-        if await self._is_trimmed_now(begin):
-            trim = await self._scan.trim()
+        row = await self._scan.segment(begin.row_number)
+        if row is None:
+            if await self._scan.next_segment(begin.row_number) is None:
+                return begin  # It is not listed yet.
+            trim = (
+                await self._scan.trim()
+            )  # Its row, or later ones, are in a list that is older.
             return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
-        sequence = await self._trimmed_sequence(begin, trim)
+        sequence = await self._trimmed_sequence(row, begin, trim)
         if sequence is None:
             return begin
         return attrs.evolve(await self.at_trim(trim), trimmed_from=sequence)
 
-    async def _is_trimmed_now(self, begin: Begin) -> bool:
-        """Whether the segment is gone, but its row or later ones are listed."""
-        if await self._scan.segment(begin.row_number) is not None:
-            return False
-        return await self._scan.next_segment(begin.row_number) is not None
-
-    async def _trimmed_sequence(self, begin: Begin, trim: int) -> int | None:
-        """The sequence of the record at this place if it is trimmed, but its segment is not."""
-        row = await self._scan.segment(begin.row_number)
-        if row is None or row.segment != begin.segment or row.first_sequence >= trim:
+    async def _trimmed_sequence(
+        self, row: SegmentRecord, begin: Begin, trim: int
+    ) -> int | None:
+        """The sequence of the record at this place of the row if it is trimmed."""
+        if row.segment != begin.segment or row.first_sequence >= trim:
             return None
         if row.numbering.is_in_earlier(begin.entry):
             return None
