@@ -96,15 +96,17 @@ class SegmentChanges:
         opening: VersionedLedger,
         segment: SegmentRecord,
         mirror_in: str | None = None,
+        outlived_s: float = 0.0,
     ) -> tuple[VersionedOwner, VersionedLedger, VersionedSegment]:
         """Close one ledger and open its successor in one step, if still the owner.
 
         mirror_in: the region of the log if it is a mirror; None if it is to be at home.
+        outlived_s: leases as long are over, of owners that left before this one came.
         FencedError if another process owns the partition, or has closed the ledger.
         SealedError, NoSuchStreamError. NoSuchLedgerError if the successor has expired unused.
         OutcomeUnknownError if metadata gives no answer.
         """
-        owned = owner.record.activated(segment.row_number)
+        owned = owner.record.activated(segment.row_number, outlived_s=outlived_s)
         opened = attrs.evolve(
             opening.record.opened(),
             segment=segment.segment,

@@ -18,6 +18,7 @@ from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.open_segment import OpenSegment
 from geolog.partition.prepared_ledger import PreparedLedger
 from geolog.partition.segment_user import SegmentUser
+from geolog.protocol import isolation_lease
 from geolog.protocol.stream_state import PartitionName, SegmentRecord
 from topology.errors import FencedError, GeologError
 
@@ -46,6 +47,7 @@ class SegmentActivation:
         self._source = source
         self._config = config
         self.owner = owner
+        self._owner_since_s = trio.current_time()
 
     async def activate(
         self, prepared: PreparedLedger, closing: ClosingSegment | None
@@ -69,6 +71,8 @@ class SegmentActivation:
     ) -> tuple[PreparedLedger, VersionedLedger, VersionedSegment]:
         segment = self._segment_of(prepared)
         has_expired = False
+        # Of the first try: a repeated one must write, and find, the same record.
+        outlived_s = isolation_lease.outlived_s(trio.current_time() - self._owner_since_s)
         while True:
             try:
                 if has_expired:
@@ -82,6 +86,7 @@ class SegmentActivation:
                     opening=prepared.ledger,
                     segment=segment,
                     mirror_in=self._user.mirror_in,
+                    outlived_s=outlived_s,
                 )
             except NoSuchLedgerError:
                 expired = prepared.ledger.record.ledger

@@ -14,7 +14,9 @@ A failover of such a stream first changes the home record, so that no lease can 
 then waits for the length of a lease before it writes a fork. Thus no owner of the old home
 answers OK once the new home exists. An operator may change the length: an owner that is cut off
 just then does not hear of it. So each claim of a partition notes the length by which its owner
-goes, with the longest of those before it, and a failover waits for the longest of all.
+goes, with the longest of those before it, and a failover waits for the longest of all. An owner
+that left answers nothing any more, but its last answer may still be on its way to a client that
+waits: its lease counts until the owner after it has outlived it.
 
 Invariants:
 1. The lease ends no later than its length after the sending of a write that was answered, by
@@ -116,6 +118,11 @@ def longest_lease_s(setting_s: float | None, owners: Iterable[OwnerRecord]) -> f
 def wait_of_failover_s(length_s: float) -> float:
     """How long a failover waits from its mark, so that every lease of this length is over."""
     return length_s * (1 + DRIFT)
+
+
+def outlived_s(owned_s: float) -> float:
+    """The longest lease, of an owner that left, that its successor has outlived by now."""
+    return owned_s / (1 + DRIFT)
 
 
 def lease_length_s(session_timeout_s: float, tick_s: float | None = None) -> float:

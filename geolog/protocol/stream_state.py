@@ -296,6 +296,8 @@ class OwnerRecord:
     an owner that takes no appends, and of any in a `global` stream."""
     lease_before_s: float = 0.0
     """The longest lease of earlier owners that did not say that they left."""
+    lease_left_s: float = 0.0
+    """The longest lease of earlier owners that left, until the owner has outlived it."""
     has_leaseless_before: bool = False
     """Whether one of them answers always, and may not be fenced yet."""
 
@@ -312,18 +314,30 @@ class OwnerRecord:
             claim_id=claim_id,
             lease_s=lease_s,
             lease_before_s=max(self.lease_before_s, 0.0 if has_left else self.lease_s or 0.0),
+            lease_left_s=max(self.lease_left_s, self.lease_s or 0.0 if has_left else 0.0),
             has_leaseless_before=self.has_leaseless_before
             or not (has_left or self.lease_s is not None),
         )
 
-    def activated(self, segment_highest: int) -> "OwnerRecord":
-        """The record once the owner has opened a segment: those before it are fenced."""
-        return attrs.evolve(self, segment_highest=segment_highest, has_leaseless_before=False)
+    def activated(self, segment_highest: int, *, outlived_s: float) -> "OwnerRecord":
+        """The record once the owner has opened a segment: those before it are fenced.
+
+        outlived_s: a lease of this length is over if its owner left before this one came.
+        """
+        return attrs.evolve(
+            self,
+            segment_highest=segment_highest,
+            has_leaseless_before=False,
+            lease_left_s=0.0 if self.lease_left_s <= outlived_s else self.lease_left_s,
+        )
 
     @property
     def lease_longest_s(self) -> float:
-        """The longest lease in which this owner, or one before it, may answer."""
-        return max(self.lease_before_s, 0.0 if not self.presence else self.lease_s or 0.0)
+        """The longest lease in which an answer of this owner, or one before it, may count.
+
+        An answer that was given before the owner left counts as long.
+        """
+        return max(self.lease_before_s, self.lease_left_s, self.lease_s or 0.0)
 
     @property
     def may_answer_always(self) -> bool:

@@ -6,6 +6,7 @@ Owners, mirrors and nodes are the real ones; network, disks and metadata are in 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from random import Random
 from typing import Literal
 
 import attrs
@@ -24,6 +25,7 @@ from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, record_of,
 
 SESSION_S = 6.0
 LEASE_S = SESSION_S * 2 / 3
+SEGMENT_BYTES = 65536
 
 
 @attrs.frozen
@@ -48,7 +50,12 @@ async def open_site(
         cluster.open_client(TARGET) as far,
     ):
         await far.create_stream(
-            STREAM, mode="regional", home=HOME, relay_to=[TARGET], on_isolation=on_isolation
+            STREAM,
+            mode="regional",
+            home=HOME,
+            relay_to=[TARGET],
+            on_isolation=on_isolation,
+            segment_bytes=SEGMENT_BYTES,
         )
         yield Site(cluster, home, far, sessions[0])
 
@@ -204,14 +211,41 @@ async def test_a_failover_waits_for_the_lease_of_an_owner_that_missed_a_shorter_
     assert cut_s + 8 < max(answered_s) < flipped_s <= cut_s + 17
 
 
-async def test_a_shorter_lease_counts_once_the_owner_goes_by_it(
+async def shorten_the_lease(site: Site) -> geolog.Receipt:
+    """Append, and have the owner leave for a lease of a second; the receipt of the append."""
+    with suppress(geolog.UnavailableError):
+        async with site.home.open_writer(STREAM) as writer:
+            receipt = await writer.append(b"0")
+            await set_lease(site.far, 1.0)
+            await trio.sleep(1)
+    return receipt
+
+
+async def test_a_failover_waits_for_the_last_answers_of_an_owner_that_left(
     autojump_clock: MockClock,
 ) -> None:
+    """A client that was paused may take the answer as long as it says."""
     async with open_site(session_s=24.0) as site:
-        with suppress(geolog.UnavailableError):
-            async with site.home.open_writer(STREAM) as writer:
-                await writer.append(b"0")
-                await set_lease(site.far, 1.0)
+        last_of_longer = await shorten_the_lease(site)
+        async with cut_off_and_writing(site):
+            await site.far.failover(STREAM, to=TARGET)
+            flipped_s = trio.current_time()
+
+    assert last_of_longer.valid_until_s is not None
+    assert last_of_longer.valid_until_s < flipped_s < last_of_longer.valid_until_s + 4
+
+
+async def test_a_shorter_lease_counts_once_the_owner_has_outlived_the_longer_one(
+    autojump_clock: MockClock,
+) -> None:
+    """It notes that with its next segment."""
+    async with open_site(session_s=24.0) as site:
+        await shorten_the_lease(site)
+        async with site.home.open_writer(STREAM) as writer:
+            await writer.append(b"1")
+            await trio.sleep(17)
+            for _ in range(3):
+                await writer.append(Random(0).randbytes(SEGMENT_BYTES))
                 await trio.sleep(1)
         async with cut_off_and_writing(site) as answered_s:
             cut_s = trio.current_time()
