@@ -36,7 +36,13 @@ from geolog.protocol.append_failure import told_as_unknown
 from geolog.protocol.owner_answers import lease_over
 from geolog.transport.message_socket import ServedSocket, SocketClosedError
 from geolog.wire.session.codes import CLOSE_RESTART
-from geolog.wire.session.documents import AppendHead, BadFrameError, head_of, message_of
+from geolog.wire.session.documents import (
+    AppendHead,
+    BadFrameError,
+    Document,
+    head_of,
+    message_of,
+)
 from geolog.wire.session.frames import FrameCodec
 from geolog.wire.session.messages import (
     Ack,
@@ -200,14 +206,11 @@ class AppendSession:
             document = self._codec.parse(frame)
             taken.head = head_of(document)
             taken.id = taken.head.id
-            self._check_room(taken)  # First: what is refused must cost little.
-            message = message_of(document)
-            if not isinstance(message, AppendRequest):
-                raise InvalidArgumentError(
-                    "credits and commits are for reads; this session appends"
-                )
-            taken.append = message
-            await self._append(stack, message, taken)
+            taken.error = self._refusal_of(taken)  # First: what is refused must cost little.
+            if taken.error is None:
+                self._share(taken)
+                taken.append = _append_of(document)
+                await self._append(stack, taken.append, taken)
         except BadFrameError as error:
             taken.error, taken.id = error, error.id
             self._note_taken(taken)
@@ -220,24 +223,30 @@ class AppendSession:
             if not error.retriable:
                 self._note_taken(taken)
         else:
-            self._note_taken(taken)
+            if taken.error is None:
+                self._note_taken(taken)
+            else:
+                self._note_refused(taken)
+        if taken.error is not None:
+            taken.error.__traceback__ = None  # It has this frame: the two would be a cycle.
         self._share(taken)
         self._in_hand = None
         self._unanswered.append(taken)
         self._unanswered_bytes += taken.size_bytes
         self._tell_change()
 
-    def _check_room(self, taken: _Unanswered) -> None:
-        """OverCapacityError if too much is unanswered, or an earlier seq must come again."""
+    def _refusal_of(self, taken: _Unanswered) -> OverCapacityError | None:
+        """Why not to look at a frame: too much is unanswered, or an earlier seq comes first.
+
+        It is not raised, as it must not cost a traceback.
+        """
         refusal = self._host.in_flight.refusal_of(
             taken.partition, self._client, taken.size_bytes
         )
         numbered = self._numbered(taken)
         if refusal is None and numbered is not None:
             refusal = self._refused.refusal_of(*numbered)
-        if refusal is not None:
-            raise refusal
-        self._share(taken)
+        return refusal
 
     def _share(self, taken: _Unanswered) -> None:
         """Count it for its partition and client, unless it was."""
@@ -332,10 +341,9 @@ class AppendSession:
                 raise lost
 
     async def _answer_of(self, unanswered: _Unanswered) -> Ack | ErrorAnswer:
-        try:
-            receipts = await _receipts_of(unanswered)
-        except GeologError as error:
-            return failure_of(error, unanswered.id)
+        receipts = await _receipts_of(unanswered)
+        if isinstance(receipts, GeologError):
+            return failure_of(receipts, unanswered.id)
         append = unanswered.append
         assert append is not None
         valid_ms = valid_ms_of(receipts)
@@ -362,6 +370,13 @@ class AppendSession:
         await self._socket.close(CLOSE_RESTART, "the proxy is going away")
 
 
+def _append_of(document: Document) -> AppendRequest:
+    message = message_of(document)
+    if not isinstance(message, AppendRequest):
+        raise InvalidArgumentError("credits and commits are for reads; this session appends")
+    return message
+
+
 async def _taken_in(writer: Writer, fields: RecordFields, due_s: float) -> Pending:
     """Hand one record to the writer once there is room for it. TimeLimitError."""
     while True:
@@ -382,8 +397,8 @@ def _check_time(due_s: float) -> None:
         raise TimeLimitError("the append was not begun within its timeout_s")
 
 
-async def _receipts_of(unanswered: _Unanswered) -> list[Receipt]:
-    """The receipts of all records. An error tells how many others are in the log."""
+async def _receipts_of(unanswered: _Unanswered) -> list[Receipt] | GeologError:
+    """The receipts of all records; else an error that tells how many of them are in the log."""
     receipts: list[Receipt] = []
     errors: list[GeologError] = []
     is_early = unanswered.append is not None and unanswered.append.ack == "received"
@@ -391,17 +406,17 @@ async def _receipts_of(unanswered: _Unanswered) -> list[Receipt]:
         try:
             receipts.append(await (one.wait() if is_early else one.wait_durable()))
         except GeologError as failure:
-            errors.append(failure)
+            errors.append(failure.with_traceback(None))  # Else it would hold this list.
     if unanswered.error is not None:
         errors.append(unanswered.error)
     if not errors:
         return receipts
     error = errors[0]
     if not receipts and len({one.outcome for one in errors}) == 1:
-        raise error
+        return error
     assert unanswered.append is not None, "records without a frame"
     count = len(unanswered.append.records)
-    raise told_as_unknown(error, f"{error}; {len(receipts)} of {count} records were appended")
+    return told_as_unknown(error, f"{error}; {len(receipts)} of {count} records were appended")
 
 
 def valid_ms_of(receipts: Sequence[Receipt]) -> int | None:

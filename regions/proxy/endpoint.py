@@ -133,9 +133,10 @@ class Endpoint:
         """
         farewell: ErrorAnswer | None = None
         try:
-            if refusal is not None:
-                raise refusal
-            await self._run_session(client, socket, target)
+            if refusal is None:
+                await self._run_session(client, socket, target)
+            else:
+                farewell = self._farewell(refusal, target)
         except* SocketClosedError:
             pass  # The client has left.
         except* GeologError as errors:

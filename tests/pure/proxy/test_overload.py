@@ -1,11 +1,16 @@
 """Sessions of an overloaded proxy: refused early, in order, and never begun too late."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import trio
 from trio.testing import MockClock
 
 from tests.pure.proxy.http_client import open_http
 from tests.pure.proxy.proxies import Frame, OpenSession, SessionClient, open_proxy
 from tests.pure.whole.clusters import STREAM, open_world
+from topology.errors import GeologError
 
 APPEND = f"/v1/streams/{STREAM}/append"
 READ = f"/v1/streams/{STREAM}/read"
@@ -157,3 +162,39 @@ async def test_lines_over_http_are_refused_with_when_to_come_back(
     assert {one.get("code") for one in answer.lines} == {None, 429}
     assert later.status == 200
     assert "geolog_proxy_early_refusals_total" in metrics
+
+
+@contextmanager
+def errors_in_cycles() -> Iterator[list[GeologError]]:
+    """Errors that only the garbage collector can free, in the end."""
+    found: list[GeologError] = []
+    gc.collect()
+    gc.disable()
+    try:
+        yield found
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        found += [one for one in gc.garbage if isinstance(one, GeologError)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+async def test_refusals_leave_nothing_for_the_garbage_collector(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    """It takes time from a proxy that has none to lose, or its memory grows until it runs."""
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=1000
+        ) as proxy,
+        open_session(world.cluster, proxy, f"{APPEND}?writer=till-7") as client,
+    ):
+        await client.receive()
+        with errors_in_cycles() as found:
+            _, refusals = await append_all(client, 60)
+
+    assert refusals
+    assert found == []
