@@ -43,7 +43,7 @@ class TrioStream(trio.abc.Stream):
             try:
                 await self._stream.send([data])
             except ConnectionFailedError as error:
-                self.failure = error
+                self._fail(error)
                 raise trio.BrokenResourceError(str(error)) from error
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -55,8 +55,11 @@ class TrioStream(trio.abc.Stream):
         try:
             return await self._buffer.receive(self._stream, max_bytes)
         except ConnectionFailedError as error:
-            self.failure = error
+            self._fail(error)
             raise trio.BrokenResourceError(str(error)) from error
+
+    def _fail(self, error: ConnectionFailedError) -> None:
+        self.failure = error.with_traceback(None)  # It would hold this stream: a cycle.
 
     async def aclose(self) -> None:
         """Close at once."""
