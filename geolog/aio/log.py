@@ -84,6 +84,7 @@ class Log:
     export_divergence = _in_trio_thread(TrioLog.export_divergence)
     discard_divergence = _in_trio_thread(TrioLog.discard_divergence)
     streams_at_home = _in_trio_thread(TrioLog.streams_at_home)
+    home_of = _in_trio_thread(TrioLog.home_of)
     resume_relay = _in_trio_thread(TrioLog.resume_relay)
     health = _in_trio_thread(TrioLog.health)
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import click
 import trio
 
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -42,6 +43,22 @@ async def ending_at_signals(
             answer = await run(argument)
             nursery.cancel_scope.cancel(reason="done")
     return answer
+
+
+def run_to_a_signal(run: Callable[[Argument], Awaitable[Answer]], argument: Argument) -> Answer:
+    """Run with trio and return the answer; click.Abort, exit code 130, if a signal ended it.
+
+    For commands whose work is not done when they are ended: a script must not go on as if.
+    """
+    answers: list[Answer] = []
+
+    async def note_answer(argument: Argument) -> None:
+        answers.append(await run(argument))
+
+    trio.run(ending_at_signals, note_answer, argument)
+    if not answers:
+        raise click.Abort
+    return answers[0]
 
 
 @asynccontextmanager

@@ -76,6 +76,7 @@ from geolog.client.relays.mirror_begins import (
     segment_begin,
 )
 from geolog.client.relays.relay_links import RelayLinks
+from geolog.client.relays.stream_home import StreamHome, home_of
 from geolog.client.relays.switch_plan import SwitchOverPlan, switch_over_plan
 from geolog.client.spooling.spool_inlet import SPOOL_BYTES, SpoolConfig
 from geolog.client.spooling.spooled_writer import spooled_writer
@@ -1108,6 +1109,11 @@ class Log:
                 if (await self._catalog.read(name)).home == region:
                     found.append(str(name))
         return found
+
+    @_public
+    async def home_of(self, name: str) -> StreamHome:
+        """Where the home of a stream is now. NoSuchStreamError."""
+        return home_of(await self._catalog.read_latest(StreamName.parse(name)))
 
     @asynccontextmanager
     @_public

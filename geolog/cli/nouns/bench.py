@@ -9,7 +9,6 @@ from typing import TypeVar, get_args
 
 import attrs
 import click
-import trio
 
 from geolog.cli.bench_site import SiteWanted, open_site
 from geolog.cli.invocation import Invocation, Noun, examples, tell, this_invocation
@@ -17,7 +16,7 @@ from geolog.cli.nouns.bench_hedge import hedge
 from geolog.cli.nouns.bench_proxy import proxy
 from geolog.cli.nouns.bench_relay import relay
 from geolog.cli.nouns.bench_spark import spark
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.bench_table import bench_lines
 from geolog.cli.terminal.output import show, table_medium
 from geolog.cli.terminal.progress import Progress
@@ -345,10 +344,7 @@ def _run(measure: Callable[[Options], Awaitable[list[Figure]]], options: Options
 def _figures(
     measure: Callable[[Options], Awaitable[list[Figure]]], options: Options
 ) -> list[Figure]:
-    figures = trio.run(ending_at_signals, measure, options)
-    if figures is None:
-        raise click.Abort
-    return figures
+    return run_to_a_signal(measure, options)
 
 
 def _show(figures: list[Figure]) -> None:

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import attrs
 import click
-import trio
 
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
 from geolog.settings.quantities import parse_bytes, parse_seconds
 from sim.processes.bench.hedge.hedge import CASES, HedgeLoad, HedgeReport, measure_hedge
@@ -113,9 +112,7 @@ def hedge(
         data_dir=data_dir,
         only=None if only is None else only.replace("-", " "),
     )
-    report = trio.run(ending_at_signals, _measure, options)
-    if report is None:
-        raise click.Abort
+    report = run_to_a_signal(_measure, options)
     if plot is not None:
         plot.write_text(report.svg(), encoding="utf-8")
     _show(invocation, report)

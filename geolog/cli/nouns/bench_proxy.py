@@ -5,10 +5,9 @@ from functools import partial
 from pathlib import Path
 
 import click
-import trio
 
 from geolog.cli.invocation import Verb, examples, tell, this_invocation
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
 from geolog.settings.quantities import parse_bytes, parse_seconds
 from sim.processes.bench.proxy import LOADS_COUNT, ProxyLoad, ProxyReport, measure_proxy
@@ -99,9 +98,7 @@ def proxy(
         profile=profile,
         seed=seed,
     )
-    report = trio.run(ending_at_signals, partial(_measure, data_dir=data_dir), load)
-    if report is None:
-        raise click.Abort
+    report = run_to_a_signal(partial(_measure, data_dir=data_dir), load)
     output = this_invocation().config.output
     shown = report.figures if output == "table" else {"figures": report.figures}
     show(shown, output, _COLUMNS)

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import click
-import trio
 
 from geolog.cli.invocation import Verb, examples, tell, this_invocation
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
 from geolog.settings.quantities import (
     format_bytes,
@@ -167,9 +166,7 @@ def relay(
             ends, data_dir=data_dir, tell=tell, timeline=timeline
         )
 
-    measured = trio.run(ending_at_signals, measure, load)
-    if measured is None:
-        raise click.Abort
+    measured = run_to_a_signal(measure, load)
     figures, ended = measured
     if plot is not None:
         plot.write_text(
@@ -212,9 +209,7 @@ def _show_backlog(
     async def measure(load: BacklogLoad) -> list[Figure]:
         return await measure_backlog(load, data_dir=data_dir, tell=tell)
 
-    figures = trio.run(ending_at_signals, measure, load)
-    if figures is None:
-        raise click.Abort
+    figures = run_to_a_signal(measure, load)
     output = this_invocation().config.output
     if output == "table":
         show(figures, output, _COLUMNS)

@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 
 import click
-import trio
 
 from geolog.cli.bench_site import SiteWanted, open_site
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
 from geolog.settings.quantities import format_bytes, parse_bytes
 from geolog.wire.limits import RECORD_BYTES_MAX
@@ -116,9 +115,7 @@ def spark(
         data_dir=data_dir,
         seed=seed,
     )
-    figures = trio.run(ending_at_signals, measure, invocation)
-    if figures is None:
-        raise click.Abort
+    figures = run_to_a_signal(measure, invocation)
     output = invocation.config.output
     show(figures if output == "table" else {"figures": figures}, output, _COLUMNS)
 

@@ -8,12 +8,11 @@ from typing import Literal
 
 import attrs
 import click
-import trio
 from click.core import ParameterSource
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
 from geolog.settings.quantities import parse_seconds
 from sim.processes.cluster.local import LocalCluster, open_cluster
@@ -394,9 +393,7 @@ def run(
         nodes_per_region=nodes_per_region,
         data_dir=data_dir,
     )
-    verdict = trio.run(ending_at_signals, _run, drill)
-    if verdict is None:
-        raise click.Abort
+    verdict = run_to_a_signal(_run, drill)
     if report is not None:
         write_report(report, verdict, drill.timeline)
     show(verdict, this_invocation().config.output)

@@ -13,7 +13,7 @@ from geolog.cli.nouns import relay_divergence
 from geolog.cli.nouns.relay_failover import failover
 from geolog.cli.nouns.relay_moves import switch_over
 from geolog.cli.session import ask, open_log, too_slow
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
 from geolog.client.log import Log
 from geolog.protocol.relay_report import RelayedStreamReport, RelayEvent
@@ -60,7 +60,7 @@ def status(*, stream: str | None, watch: bool) -> None:
     The lag counts from the end of the stream at home, by the home's clock.
     """  # noqa: D301 - click's mark for a block that keeps its lines.
     if watch:
-        trio.run(ending_at_signals, _watch, stream)
+        run_to_a_signal(_watch, stream)
     else:
         _show(ask(lambda log: log.relay_status(stream)))
 
@@ -225,7 +225,7 @@ def _change(what: str, targets: tuple[str, ...], *, is_paused: bool) -> None:
 @click.option("--follow", is_flag=True, help="Go on with new events, until Ctrl-C.")
 def events(*, follow: bool) -> None:
     """Show the changes of links that the coordinators remember, by the homes' clocks."""
-    trio.run(ending_at_signals, _print_events, follow)
+    run_to_a_signal(_print_events, follow)
 
 
 async def _print_events(follow: bool) -> None:  # noqa: FBT001 - passed by position.

@@ -8,12 +8,11 @@ from typing import BinaryIO
 
 import attrs
 import click
-import trio
 
 from geolog.cli.arguments import confirm, stream_name
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
 from geolog.cli.session import ask, open_log
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
 from geolog.cli.terminal.progress import Progress
 from geolog.client.log import Log
@@ -75,7 +74,7 @@ def _row(one: Divergence) -> dict[str, object]:
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Only the first N records.")
 def show_(*, stream: str, divergence: str, count: int | None) -> None:
     """Print the records of a divergence on stdout, as JSON lines."""
-    trio.run(ending_at_signals, _print, _Which(stream, divergence, count_max=count))
+    run_to_a_signal(_print, _Which(stream, divergence, count_max=count))
 
 
 @attrs.frozen
@@ -124,7 +123,7 @@ def export(*, stream: str, divergence: str, path: Path | None, into: str | None)
     if path is not None:
         _export_to_file(which, path)
     elif into is not None:
-        trio.run(ending_at_signals, partial(_export_into, into), which)
+        run_to_a_signal(partial(_export_into, into), which)
 
 
 def _export_to_file(which: _Which, path: Path) -> None:
@@ -139,12 +138,11 @@ def _export_to_file(which: _Which, path: Path) -> None:
     count: int | None = None
     try:
         with file:
-            count = trio.run(ending_at_signals, partial(_write_to, file), which)
+            count = run_to_a_signal(partial(_write_to, file), which)
     finally:
         if count is None:  # It failed, or was ended by a signal.
             path.unlink()
-    if count is not None:
-        tell(f"wrote {count:,} records of {which.divergence} to {path}")
+    tell(f"wrote {count:,} records of {which.divergence} to {path}")
 
 
 async def _write_to(file: BinaryIO, which: _Which) -> int:

@@ -1,20 +1,19 @@
 """`geolog relay failover`: makes a target the home of streams whose home is lost."""
 
-import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 
 import attrs
 import click
-import trio
 
 from geolog.background import all_of
 from geolog.cli.arguments import confirm, stream_name
+from geolog.cli.home_moves import move_each
 from geolog.cli.invocation import Verb, examples, tell, this_invocation
 from geolog.cli.session import ask, open_log
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
-from geolog.cli.terminal.progress import Progress
 from geolog.client.log import Log
 from geolog.client.relays.failover_plan import FailoverPlan
 from geolog.partition.home_failover import FailoverReport
@@ -92,7 +91,7 @@ def failover(
         _show_past(ask(partial(_past, stream)))
         return
     wish = _Wish(stream, home, to, is_dry=dry_run, within_s=within_s, parallel=parallel)
-    trio.run(ending_at_signals, _failover, wish)
+    run_to_a_signal(_failover, wish)
 
 
 async def _past(stream: str, log: Log) -> list[FailoverRecord]:
@@ -205,27 +204,29 @@ def _plan_row(plan: FailoverPlan, now_us: int) -> dict[str, object]:
 
 
 async def _move_all(log: Log, plans: list[FailoverPlan], asked_count: int, wish: _Wish) -> None:
+    moves = {
+        one.stream: partial(log.failover, one.stream, to=one.to, timeout_s=wish.within_s)
+        for one in plans
+    }
+    failed_count = await move_each(
+        log,
+        moves,
+        parallel=wish.parallel,
+        is_only=asked_count == 1,
+        show_moved=_show_moved,
+        failed="keeps its home",
+    )
+    failed_count += asked_count - len(plans)
+    if failed_count:
+        raise GeologError(
+            f"{failed_count} of {asked_count} streams keep their home; fix the causes above"
+            " and repeat the command"
+        )
+
+
+def _show_moved(found: Sequence[FailoverReport]) -> None:
     output = this_invocation().config.output
-    moved: list[FailoverReport] = []
-    failed_count = asked_count - len(plans)
-    with Progress("streams", sys.stderr) as progress:
-
-        async def move(plan: FailoverPlan) -> None:
-            nonlocal failed_count
-            try:
-                moved.append(
-                    await log.failover(plan.stream, to=plan.to, timeout_s=wish.within_s)
-                )
-            except GeologError as error:
-                if asked_count == 1:
-                    raise
-                failed_count += 1
-                progress.clear()
-                tell(f"{plan.stream} keeps its home: {error}")
-            progress.at(len(moved) + failed_count, asked_count)
-
-        await all_of([partial(move, one) for one in plans], at_once_max=wish.parallel)
-    moved.sort(key=lambda one: one.stream)
+    moved = sorted(found, key=lambda one: one.stream)
     show(moved if output != "table" else [_moved_row(one) for one in moved], output)
     for one in moved:
         if one.may_answer_on:
@@ -234,11 +235,6 @@ async def _move_all(log: Log, plans: list[FailoverPlan], asked_count: int, wish:
                 " --on-isolation stop was set shortly before, and owners there may not know."
                 f" Stop its writers in {one.home_before}"
             )
-    if failed_count:
-        raise GeologError(
-            f"{failed_count} of {asked_count} streams keep their home; fix the causes above"
-            " and repeat the command"
-        )
 
 
 def _moved_row(moved: FailoverReport) -> dict[str, object]:

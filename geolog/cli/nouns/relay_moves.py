@@ -1,19 +1,18 @@
 """`geolog relay switch-over`: moves the homes of streams by plan."""
 
-import sys
+from collections.abc import Sequence
 from functools import partial
 
 import attrs
 import click
-import trio
 
 from geolog.background import all_of
 from geolog.cli.arguments import confirm, stream_name
+from geolog.cli.home_moves import move_each
 from geolog.cli.invocation import Verb, examples, tell, this_invocation
 from geolog.cli.session import open_log
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
-from geolog.cli.terminal.progress import Progress
 from geolog.client.log import Log
 from geolog.client.relays.switch_plan import SwitchOverPlan
 from geolog.partition.home_switch import SwitchOverReport
@@ -75,7 +74,7 @@ def switch_over(
     if not dry_run:
         confirm(f"Move the home of {stream or f'all streams in {home}'} to {to}?")
     wish = _Wish(stream, home, to, is_dry=dry_run, within_s=within_s, parallel=parallel)
-    trio.run(ending_at_signals, _switch_over, wish)
+    run_to_a_signal(_switch_over, wish)
 
 
 @attrs.frozen
@@ -139,24 +138,27 @@ def _plan_row(plan: SwitchOverPlan) -> dict[str, object]:
 
 
 async def _move_all(log: Log, names: list[str], wish: _Wish) -> None:
+    failed_count = await move_each(
+        log,
+        {
+            one: partial(log.switch_over, one, to=wish.to, timeout_s=wish.within_s)
+            for one in names
+        },
+        parallel=wish.parallel,
+        is_only=len(names) == 1,
+        show_moved=_show_moved,
+        failed="stays",
+    )
+    if failed_count:
+        raise GeologError(
+            f"{failed_count} of {len(names)} streams stay where they are; repeat the command"
+            " once the reasons above are gone"
+        )
+
+
+def _show_moved(found: Sequence[SwitchOverReport]) -> None:
     output = this_invocation().config.output
-    moved: list[SwitchOverReport] = []
-    failed: dict[str, GeologError] = {}
-    with Progress("streams", sys.stderr) as progress:
-
-        async def move(name: str) -> None:
-            try:
-                moved.append(await log.switch_over(name, to=wish.to, timeout_s=wish.within_s))
-            except GeologError as error:
-                if len(names) == 1:
-                    raise
-                failed[name] = error
-                progress.clear()
-                tell(f"{name} stays: {error}")
-            progress.at(len(moved) + len(failed), len(names))
-
-        await all_of([partial(move, one) for one in names], at_once_max=wish.parallel)
-    moved.sort(key=lambda one: one.stream)
+    moved = sorted(found, key=lambda one: one.stream)
     show(moved if output != "table" else [_moved_row(one) for one in moved], output)
     for one in moved:
         if one.local_only is None:
@@ -165,11 +167,6 @@ async def _move_all(log: Log, names: list[str], wish: _Wish) -> None:
             count = counted(one.local_only, "local-only record")
             verb = "stays" if one.local_only == 1 else "stay"
             tell(f"{one.stream}: {count} {verb} in {one.home_before}")
-    if failed:
-        raise GeologError(
-            f"{len(failed)} of {len(names)} streams stay where they are; repeat the command"
-            " once the reasons above are gone"
-        )
 
 
 def _moved_row(moved: SwitchOverReport) -> dict[str, object]:

@@ -5,10 +5,11 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import click
 import pytest
 import trio
 
-from geolog.cli.signals import ending_at_signals
+from geolog.cli.signals import ending_at_signals, run_to_a_signal
 
 
 @contextmanager
@@ -34,3 +35,15 @@ async def test_a_background_job_that_ignores_a_signal_continues(number: signal.S
 async def test_a_foreground_command_ends_at_each_signal(number: signal.Signals) -> None:
     with started_with(number, signal.SIG_DFL):
         assert await ending_at_signals(be_sent, number) is None
+
+
+def test_a_command_whose_work_is_not_done_ends_as_interrupted() -> None:
+    with started_with(signal.SIGTERM, signal.SIG_DFL), pytest.raises(click.Abort):
+        run_to_a_signal(be_sent, signal.SIGTERM)
+
+
+def test_a_command_that_returns_nothing_is_not_taken_for_interrupted() -> None:
+    async def returns_nothing(_argument: int) -> None:
+        await trio.lowlevel.checkpoint()
+
+    run_to_a_signal(returns_nothing, 1)  # Raises nothing.

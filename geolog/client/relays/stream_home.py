@@ -1,0 +1,41 @@
+"""Where the home of a stream is, as an operator saw it, and whether it still is there."""
+
+import attrs
+
+from geolog.catalog.home_moves import HomeMoveConflictError
+from geolog.protocol.stream_state import StreamRecord
+
+
+@attrs.frozen(kw_only=True)
+class StreamHome:
+    """The home of one stream now."""
+
+    region: str | None
+    """None for a global stream."""
+    home_epoch: int
+    """Counts its homes."""
+    moving_to: str
+    """The region to which it is being moved; empty if it is not."""
+
+    @property
+    def told(self) -> str:
+        """The home in words."""
+        moving = f", and it is being moved to {self.moving_to}" if self.moving_to else ""
+        return f"its home is {self.region}{moving}"
+
+
+def home_of(record: StreamRecord) -> StreamHome:
+    """The home of a stream by its settings."""
+    return StreamHome(
+        region=record.home, home_epoch=record.home_epoch, moving_to=record.moving_to
+    )
+
+
+def check_home(record: StreamRecord, home: str | None, home_epoch: int | None) -> None:
+    """HomeMoveConflictError unless the home is the one that the operator saw; None is any."""
+    is_other = home is not None and record.home != home
+    if is_other or home_epoch not in (None, record.home_epoch):
+        raise HomeMoveConflictError(
+            f"the home of {record.name} has been moved meanwhile: it is {record.home} now, home"
+            f" epoch {record.home_epoch}. Nothing was changed by this command; look again"
+        )

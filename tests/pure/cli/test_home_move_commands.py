@@ -1,0 +1,158 @@
+"""The commands that move homes, end to end, with a log that moves what it is told to."""
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+
+from geolog.cli.exits import Exit
+from geolog.cli.main import run
+from geolog.cli.nouns import relay_failover, relay_moves
+from geolog.client.relays.failover_plan import FailoverPlan
+from geolog.client.relays.stream_home import StreamHome
+from geolog.partition.home_failover import FailoverReport
+from geolog.partition.home_switch import SwitchOverReport
+
+EAST, WEST = "us-east", "eu-west"
+
+
+@attrs.define
+class MovingLog:
+    """A log whose streams have their home in us-east until it is told to move them."""
+
+    homes: dict[str, str]
+    during: Callable[[str], None] = lambda _stream: None
+    """Called in the middle of the move of a stream."""
+
+    @property
+    def access(self) -> "MovingLog":
+        return self
+
+    def now_us(self) -> int:
+        return 1_000_000
+
+    async def streams_at_home(self, region: str) -> list[str]:
+        return [name for name, home in self.homes.items() if home == region]
+
+    async def home_of(self, name: str) -> StreamHome:
+        await trio.lowlevel.checkpoint()
+        return StreamHome(region=self.homes[name], home_epoch=1, moving_to="")
+
+    async def plan_failover(self, name: str, *, to: str | None) -> FailoverPlan:
+        return FailoverPlan(
+            stream=name,
+            home=self.homes[name],
+            to=to or WEST,
+            partitions=1,
+            candidates=(),
+            home_answers=False,
+            ranges=(),
+            why_not=None,
+        )
+
+    async def _move(self, name: str, to: str) -> None:
+        self.during(name)
+        await trio.sleep(0.05)
+        self.homes[name] = to
+
+    async def failover(self, name: str, *, to: str, timeout_s: float) -> FailoverReport:
+        before = self.homes[name]
+        await self._move(name, to)
+        return FailoverReport(
+            stream=name,
+            home_before=before,
+            home=to,
+            home_epoch=2,
+            partitions=1,
+            ranges=(),
+            fetched=(),
+            out_of_reach=(before,),
+            may_answer_on=(),
+            ended_s=timeout_s,
+            flipped_s=0,
+        )
+
+    async def switch_over(self, name: str, *, to: str, timeout_s: float) -> SwitchOverReport:
+        before = self.homes[name]
+        await self._move(name, to)
+        return SwitchOverReport(
+            stream=name,
+            home_before=before,
+            home=to,
+            home_epoch=2,
+            partitions=1,
+            records=0,
+            local_only=0,
+            caught_up_s=timeout_s,
+            closed_s=0,
+            drained_s=0,
+            flipped_s=0,
+        )
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[MovingLog]:
+    found = MovingLog({"shop/a": EAST, "shop/b": EAST, "shop/c": EAST})
+
+    @asynccontextmanager
+    async def opened(_invocation: object) -> AsyncIterator[MovingLog]:
+        yield found
+
+    for module in (relay_failover, relay_moves):
+        monkeypatch.setattr(module, "open_log", opened)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield found
+    signal.signal(signal.SIGHUP, before)
+
+
+def interrupted_behind(log: MovingLog, moved_count: int) -> Callable[[str], None]:
+    def during(_stream: str) -> None:
+        if list(log.homes.values()).count(WEST) == moved_count:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return during
+
+
+MOVES = {
+    "failover": ["relay", "failover", "--home", EAST, "--parallel", "1"],
+    "switch-over": ["relay", "switch-over", "--home", EAST, "--to", WEST, "--parallel", "1"],
+}
+
+
+@pytest.mark.parametrize("verb", MOVES)
+def test_a_move_of_many_homes_that_is_interrupted_tells_which_have_moved(
+    verb: str, log: MovingLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.during = interrupted_behind(log, 1)
+    code = run(["--yes", "-o", "json", *MOVES[verb]])
+    out, told = capsys.readouterr()
+
+    assert code == Exit.INTERRUPTED
+    assert [one["stream"] for one in json.loads(out)] == [
+        name for name, home in log.homes.items() if home == WEST
+    ]
+    assert told.count(": interrupted; its home is us-east\n") == 1
+    assert "not named here were not touched" in told
+
+
+@pytest.mark.parametrize("verb", MOVES)
+def test_an_interrupted_move_of_one_stream_tells_where_its_home_is(
+    verb: str, log: MovingLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.during = interrupted_behind(log, 0)
+    code = run(["--yes", "relay", verb, "shop/a", "--to", WEST])
+    out, told = capsys.readouterr()
+
+    assert (code, out) == (Exit.INTERRUPTED, "")
+    assert told.splitlines()[-1] == "shop/a: interrupted; its home is us-east"
+
+
+@pytest.mark.parametrize("verb", MOVES)
+def test_a_move_that_is_not_interrupted_ends_with_0(verb: str, log: MovingLog) -> None:
+    assert run(["--yes", *MOVES[verb]]) == Exit.DONE
+    assert set(log.homes.values()) == {WEST}
