@@ -100,6 +100,7 @@ class HomeMoves:
             )
             if home.record.move_id == move_id:  # The answer was lost.
                 return MarkedMove(home, stream, version)
+            check_same_home(stream, known.home, known.home_epoch)
             check_can_move(stream, to, is_failover=is_failover)
             if home.record.state is HomeState.MOVING:
                 if await self.is_mover_alive(home.record):
@@ -356,6 +357,19 @@ def check_can_move(stream: StreamRecord, to: str, *, is_failover: bool = False) 
         )
     if stream.is_sealed:
         raise SealedError(f"{stream.name} is sealed: nothing is appended, wherever its home is")
+
+
+def check_same_home(stream: StreamRecord, home: str | None, home_epoch: int | None) -> None:
+    """HomeMoveConflictError unless its home is the one that the mover saw; None is any.
+
+    Another home works, so what was decided about the one before says nothing of it.
+    """
+    is_other = home is not None and stream.home != home
+    if is_other or home_epoch not in (None, stream.home_epoch):
+        raise HomeMoveConflictError(
+            f"the home of {stream.name} has been moved meanwhile: it is {stream.home} now, home"
+            f" epoch {stream.home_epoch}. This command changed nothing; look again"
+        )
 
 
 def _stayed(stream: StreamRecord) -> StreamRecord:

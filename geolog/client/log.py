@@ -25,6 +25,7 @@ from geolog.catalog.descriptions import (
     SegmentDescription,
     StreamDescription,
 )
+from geolog.catalog.home_moves import check_same_home
 from geolog.catalog.namespace_defaults import NamespaceCatalog, NamespaceDefaults
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.partition_metadata import PartitionMetadata
@@ -896,20 +897,25 @@ class Log:
         name: str,
         *,
         to: str,
+        home: str | None = None,
+        home_epoch: int | None = None,
         timeout_s: float = 30.0,
         progress: Callable[[str], None] | None = None,
     ) -> SwitchOverReport:
         """Make region `to`, a target of the stream, its home, without losing a record.
 
         Appends wait while that takes, and go on in the new home; writers through proxies go
-        there by themselves. The old home becomes a target. progress: called with what is done
-        now. If it takes longer than `timeout_s`, or fails, the stream stays at its home:
-        UnavailableError. NoSuchStreamError, SealedError; InvalidArgumentError or ConflictError
-        if it cannot move there, HomeMoveConflictError if another process moves it.
+        there by themselves. The old home becomes a target. home, home_epoch: move it from there
+        only (`home_of`); HomeMoveConflictError if it has another home by now. progress: called
+        with what is done now. If it takes longer than `timeout_s`, or fails, the stream stays
+        at its home: UnavailableError. NoSuchStreamError, SealedError; InvalidArgumentError or
+        ConflictError if it cannot move there, HomeMoveConflictError if another process moves
+        it.
         """
         record = await self._catalog.read_latest(StreamName.parse(name))
         if record.moving_to:
             record = await self._partitions.home_moves.give_up_abandoned(record)
+        check_same_home(record, home, home_epoch)
         mover = self._home_switch(SwitchConfig(timeout_s=timeout_s))
         return await mover.move(record, to, progress or (lambda _step: None))
 
@@ -955,12 +961,16 @@ class Log:
         name: str,
         *,
         to: str | None = None,
+        home: str | None = None,
+        home_epoch: int | None = None,
         timeout_s: float = 60.0,
         progress: Callable[[str], None] | None = None,
     ) -> FailoverReport:
         """Make a target of the stream its home, because the home it has is lost.
 
-        to: the region; the one whose mirrors lack least if None. It first gets what mirrors
+        to: the region; the one whose mirrors lack least if None. home, home_epoch: the home
+        that is lost, e.g. of the plan; HomeMoveConflictError if the stream has another by now,
+        for that one may be well. It first gets what mirrors
         elsewhere, and the old home if it answers, have above its own. Records that no region
         has are at risk: see `FailoverReport.ranges`. If the old home comes back with them, they
         are kept aside (`list_divergences`), and the old home becomes a target. progress: called
@@ -979,6 +989,7 @@ class Log:
             return await self._partitions.home_moves.give_up_abandoned(record)
 
         record = await insist(settled, patience_s=_METADATA_BACK_S)
+        check_same_home(record, home, home_epoch)
         config = FailoverConfig(timeout_s=timeout_s)
         return await self._failovers.move(record, to, config, progress or (lambda _step: None))
 

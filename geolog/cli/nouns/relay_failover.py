@@ -205,7 +205,14 @@ def _plan_row(plan: FailoverPlan, now_us: int) -> dict[str, object]:
 
 async def _move_all(log: Log, plans: list[FailoverPlan], asked_count: int, wish: _Wish) -> None:
     moves = {
-        one.stream: partial(log.failover, one.stream, to=one.to, timeout_s=wish.within_s)
+        one.stream: partial(
+            log.failover,
+            one.stream,
+            to=one.to,
+            home=one.home,
+            home_epoch=one.home_epoch,
+            timeout_s=wish.within_s,
+        )
         for one in plans
     }
     failed_count = await move_each(

@@ -71,8 +71,8 @@ def switch_over(
     """
     if (stream is None) == (home is None):
         raise click.UsageError("name one stream, or all streams of a region with --home REGION")
-    if not dry_run:
-        confirm(f"Move the home of {stream or f'all streams in {home}'} to {to}?")
+    if home is not None and not dry_run:
+        confirm(f"Move the home of all streams in {home} to {to}?")
     wish = _Wish(stream, home, to, is_dry=dry_run, within_s=within_s, parallel=parallel)
     run_to_a_signal(_switch_over, wish)
 
@@ -98,8 +98,14 @@ async def _switch_over(wish: _Wish) -> None:
                 raise NotFoundError(f"no regional stream has its home in {wish.home!r}")
         if wish.is_dry:
             await _show_plans(log, names, wish)
-        else:
-            await _move_all(log, names, wish)
+            return
+        home_epoch: int | None = None
+        if wish.stream is not None:
+            found = await log.home_of(wish.stream)
+            # Nothing else runs meanwhile; the session lives in other threads.
+            confirm(f"Move the home of {wish.stream} from {found.region} to {wish.to}?")
+            wish, home_epoch = attrs.evolve(wish, home=found.region), found.home_epoch
+        await _move_all(log, names, wish, home_epoch)
 
 
 async def _show_plans(log: Log, names: list[str], wish: _Wish) -> None:
@@ -137,11 +143,19 @@ def _plan_row(plan: SwitchOverPlan) -> dict[str, object]:
     }
 
 
-async def _move_all(log: Log, names: list[str], wish: _Wish) -> None:
+async def _move_all(log: Log, names: list[str], wish: _Wish, home_epoch: int | None) -> None:
+    """Move them from the home that was confirmed; a stream that has another by now stays."""
     failed_count = await move_each(
         log,
         {
-            one: partial(log.switch_over, one, to=wish.to, timeout_s=wish.within_s)
+            one: partial(
+                log.switch_over,
+                one,
+                to=wish.to,
+                home=wish.home,
+                home_epoch=home_epoch,
+                timeout_s=wish.within_s,
+            )
             for one in names
         },
         parallel=wish.parallel,

@@ -52,6 +52,8 @@ class FailoverPlan:
 
     stream: str
     home: str | None
+    home_epoch: int
+    """Counts the homes up to this one: another home is not failed over by this plan."""
     to: str
     """The new home: the one that was named, else the best candidate; empty if there is none."""
     partitions: int
@@ -125,6 +127,7 @@ def failover_plan(
     return FailoverPlan(
         stream=str(record.name),
         home=home,
+        home_epoch=record.home_epoch,
         to=chosen,
         partitions=record.partitions,
         candidates=tuple(candidates),

@@ -1,8 +1,7 @@
-"""Where the home of a stream is, as an operator saw it, and whether it still is there."""
+"""Where the home of a stream is."""
 
 import attrs
 
-from geolog.catalog.home_moves import HomeMoveConflictError
 from geolog.protocol.stream_state import StreamRecord
 
 
@@ -29,13 +28,3 @@ def home_of(record: StreamRecord) -> StreamHome:
     return StreamHome(
         region=record.home, home_epoch=record.home_epoch, moving_to=record.moving_to
     )
-
-
-def check_home(record: StreamRecord, home: str | None, home_epoch: int | None) -> None:
-    """HomeMoveConflictError unless the home is the one that the operator saw; None is any."""
-    is_other = home is not None and record.home != home
-    if is_other or home_epoch not in (None, record.home_epoch):
-        raise HomeMoveConflictError(
-            f"the home of {record.name} has been moved meanwhile: it is {record.home} now, home"
-            f" epoch {record.home_epoch}. Nothing was changed by this command; look again"
-        )

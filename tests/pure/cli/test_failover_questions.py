@@ -12,6 +12,7 @@ from geolog.client.relays.failover_plan import FailoverPlan
 PLAN = FailoverPlan(
     stream="shop/carts",
     home="us-east",
+    home_epoch=1,
     to="eu-west",
     partitions=1,
     candidates=(),

@@ -10,6 +10,7 @@ import attrs
 import pytest
 import trio
 
+from geolog.catalog.home_moves import HomeMoveConflictError
 from geolog.cli.exits import Exit
 from geolog.cli.main import run
 from geolog.cli.nouns import relay_failover, relay_moves
@@ -47,6 +48,7 @@ class MovingLog:
         return FailoverPlan(
             stream=name,
             home=self.homes[name],
+            home_epoch=1,
             to=to or WEST,
             partitions=1,
             candidates=(),
@@ -55,19 +57,23 @@ class MovingLog:
             why_not=None,
         )
 
-    async def _move(self, name: str, to: str) -> None:
+    async def _move(self, name: str, to: str, home: str | None) -> None:
         self.during(name)
+        if home != self.homes[name]:
+            raise HomeMoveConflictError(f"{name} has another home")
         await trio.sleep(0.05)
         self.homes[name] = to
 
-    async def failover(self, name: str, *, to: str, timeout_s: float) -> FailoverReport:
+    async def failover(
+        self, name: str, *, to: str, home: str | None, home_epoch: int | None, timeout_s: float
+    ) -> FailoverReport:
         before = self.homes[name]
-        await self._move(name, to)
+        await self._move(name, to, home)
         return FailoverReport(
             stream=name,
             home_before=before,
             home=to,
-            home_epoch=2,
+            home_epoch=1 + (home_epoch or 1),
             partitions=1,
             ranges=(),
             fetched=(),
@@ -77,14 +83,16 @@ class MovingLog:
             flipped_s=0,
         )
 
-    async def switch_over(self, name: str, *, to: str, timeout_s: float) -> SwitchOverReport:
+    async def switch_over(
+        self, name: str, *, to: str, home: str | None, home_epoch: int | None, timeout_s: float
+    ) -> SwitchOverReport:
         before = self.homes[name]
-        await self._move(name, to)
+        await self._move(name, to, home)
         return SwitchOverReport(
             stream=name,
             home_before=before,
             home=to,
-            home_epoch=2,
+            home_epoch=1 + (home_epoch or 1),
             partitions=1,
             records=0,
             local_only=0,
@@ -156,3 +164,34 @@ def test_an_interrupted_move_of_one_stream_tells_where_its_home_is(
 def test_a_move_that_is_not_interrupted_ends_with_0(verb: str, log: MovingLog) -> None:
     assert run(["--yes", *MOVES[verb]]) == Exit.DONE
     assert set(log.homes.values()) == {WEST}
+
+
+@pytest.mark.parametrize("verb", MOVES)
+def test_a_stream_that_another_operator_has_moved_meanwhile_stays_there(
+    verb: str, log: MovingLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def during(_stream: str) -> None:
+        log.homes["shop/b"] = "ap-northeast"
+
+    log.during = during
+    code = run(["--yes", *MOVES[verb]])
+
+    assert code == Exit.ERROR
+    assert log.homes == {"shop/a": WEST, "shop/b": "ap-northeast", "shop/c": WEST}
+    assert "shop/b has another home" in capsys.readouterr().err
+
+
+def test_a_switch_over_of_one_stream_asks_with_the_home_that_it_is_moved_from(
+    log: MovingLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[str] = []
+
+    def confirm(question: str) -> None:
+        questions.append(question)
+        log.homes["shop/a"] = "ap-northeast"  # While the question was on the screen.
+
+    monkeypatch.setattr(relay_moves, "confirm", confirm)
+
+    assert run(["relay", "switch-over", "shop/a", "--to", WEST]) == Exit.ERROR
+    assert questions == ["Move the home of shop/a from us-east to eu-west?"]
+    assert log.homes["shop/a"] == "ap-northeast"

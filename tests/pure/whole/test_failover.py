@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog import AtDlsn, AtSequence, Gap, GapReason, Record
+from geolog.catalog.home_moves import HomeMoveConflictError
 from geolog.client.log import LogConfig
 from geolog.client.reading.scan import PartitionScan, ReaderConfig
 from geolog.client.reading.stream_reader import open_stream_reader
@@ -615,6 +616,42 @@ async def test_of_two_operators_at_once_one_fails_the_stream_over(
     assert record.home in outcomes
     assert "HomeMoveConflictError" in outcomes
     assert found == numbered(*range(5))
+
+
+async def test_a_second_operator_does_not_move_the_home_that_the_first_has_made(
+    autojump_clock: MockClock,
+) -> None:
+    """The second one planned before, and confirmed once the first was through."""
+    async with open_site() as site:
+        await append(site.east, range(5))
+        await relay(site.west)
+        await relay(site.mars)
+        await site.cluster.kill_region(HOME)
+        planned = await site.mars.plan_failover(STREAM, to=MARS)
+        await site.west.failover(STREAM, to=TARGET)
+        with pytest.raises(HomeMoveConflictError, match=f"it is {TARGET} now, home epoch 2"):
+            await site.mars.failover(
+                STREAM, to=MARS, home=planned.home, home_epoch=planned.home_epoch
+            )
+        with pytest.raises(HomeMoveConflictError, match="look again"):
+            await site.mars.switch_over(STREAM, to=MARS, home=HOME)
+        home = await site.mars.home_of(STREAM)
+
+    assert (planned.home, planned.home_epoch) == (HOME, 1)
+    assert (home.region, home.home_epoch, home.moving_to) == (TARGET, 2, "")
+
+
+async def test_a_home_that_moves_between_the_look_and_the_mark_is_not_moved_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        known = await record_of(site.west)
+        await site.west.switch_over(STREAM, to=TARGET)
+        moves = site.mars.partition_opener.upkeep.partitions.home_moves
+        with pytest.raises(HomeMoveConflictError, match="has been moved meanwhile"):
+            await moves.begin(known, MARS, mover="", move_id="second")
+
+    assert known.home_epoch == 1
 
 
 async def test_the_plan_tells_how_far_the_home_had_come_when_its_target_heard_of_it_last(
