@@ -15,14 +15,19 @@ writes its name into the record. A driver that loses the record to another one's
 Only the latest batch is kept. Queries commit their batches in order, so an earlier one is from
 a driver that was overtaken, or from a query that began again under an old name.
 
+A driver that comes with a batch which is recorded already has staged rows that are not written.
+That is right if they are the recorded ones. A query reads the same records again for a repeated
+batch, so it has as many rows, though perhaps others (a query may make up its keys). A batch
+write may be another one with the same name, so its rows must be the same. Otherwise the driver
+fails, once the recorded batch is copied, and says which rows are not written.
+
 Each staging ledger is listed with the batch that it is for, and the run that staged it. Staging
 for a later batch than the record's may belong to a driver that is at work right now: only its
 own run drops it.
 
-Rules: PROTOCOL S34 to S37.
+Rules: PROTOCOL S34 to S37, and S39.
 """
 
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator
 
 import attrs
@@ -37,6 +42,12 @@ CHECKPOINT_SINK = "checkpoint:"
 NO_QUERY = "batch write"
 """In place of a query's id: the batch of a write that belongs to none."""
 
+_TOLD_MAX = 8
+"""Streams that an error names."""
+
+DIGEST_BITS = 32
+"""Digests of rows are added up, so that their order is of no account."""
+
 
 @attrs.frozen
 class StagedPart:
@@ -45,6 +56,8 @@ class StagedPart:
     ledger: LedgerId
     stream: str
     records_count: int
+    digest: int = 0
+    """The sum of the digests of its rows; 0: not known."""
 
 
 @attrs.frozen
@@ -82,6 +95,8 @@ class SinkRecord:
     """The driver that copies it, or copied it."""
     recorded_us: int = 0
     """When the batch was recorded, by the clock of the driver that did; 0: not known."""
+    streams_done: tuple[str, ...] = ()
+    """Streams that have all their records of the batch, while others lack some."""
 
     @property
     def records_count(self) -> int:
@@ -104,9 +119,19 @@ class SinkRecord:
             yield part, seq
             seq += part.records_count
 
+    def streams_left(self) -> list[str]:
+        """Streams that may lack records of the batch, in the order of copying."""
+        named = dict.fromkeys(part.stream for part in self.parts)
+        return [stream for stream in named if stream not in self.streams_done]
+
+    def copied_into(self, stream: str) -> "SinkRecord":
+        """This stream has all its records of the batch."""
+        return attrs.evolve(self, streams_done=(*self.streams_done, stream))
+
     def copied(self) -> "SinkRecord":
-        """All records of the batch are in their streams."""
-        return attrs.evolve(self, is_copied=True)
+        """All records of the batch are in their streams. Its ledgers are not needed then."""
+        parts = tuple(_by_stream(self.parts).values())
+        return attrs.evolve(self, is_copied=True, streams_done=(), parts=parts)
 
 
 @attrs.frozen
@@ -124,6 +149,8 @@ class StagedBatch:
     checkpoint: str = ""
     is_repeatable: bool = True
     """Whether a query repeats its last batch when it is started again, as streams do."""
+    is_loss_accepted: bool = False
+    """Whether to go on without rows that cannot be written any more."""
 
     @property
     def records_count(self) -> int:
@@ -149,8 +176,8 @@ class FinishCopy:
 class Finished:
     """The batch is in the log. Nothing is left to do."""
 
-    is_own_list: bool
-    """Whether what this driver staged was copied; else it is an earlier attempt's."""
+    is_as_given: bool
+    """Whether its rows are those that this driver staged, as far as digests tell."""
 
 
 @attrs.frozen
@@ -185,24 +212,9 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
             return FinishCopy(known)
         return FinishCopy(attrs.evolve(known, copier=given.copier))
     if given.batch == known.batch:
-        is_own_list = known.parts == given.parts
-        if is_own_list or known.copier == given.copier:
-            return Finished(is_own_list)
-        if given.is_repeatable and not _is_of_another_query(known, given):
-            return Finished(is_own_list)
-        if given.is_repeatable:
-            return RefuseBatch(
-                f"batch {given.batch} of {known.sink!r} was written with"
-                f" {known.records_count} records, and this one has {given.records_count}:"
-                " another query writes under this name, or wrote under it. Give each query a"
-                " writer of its own, and its checkpointLocation as an option, which tells"
-                " queries apart"
-            )
-        return RefuseBatch(
-            f"writer {known.sink!r} has written its {known.records_count} records already: a"
-            " batch write under one name is done once. Give each run its own, e.g."
-            " .option('writer', 'orders-2026-11-27')"
-        )
+        return _on_repeated(known, given)
+    if not (given.is_repeatable or given.records_count):
+        return Finished(is_as_given=True)  # A run without rows does not use the name up.
     return RecordNext(
         SinkRecord(
             sink=known.sink,
@@ -215,6 +227,50 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
             is_copied=False,
             copier=given.copier,
         )
+    )
+
+
+def _on_repeated(known: SinkRecord, given: StagedBatch) -> Finished | RefuseBatch:
+    """The step for a batch that is recorded and copied already."""
+    recorded, brought = _by_stream(known.parts), _by_stream(given.parts)
+    is_same = recorded.keys() == brought.keys() and all(
+        _is_same(one, brought[stream]) for stream, one in recorded.items()
+    )
+    if not given.is_repeatable:
+        if known.copier != given.copier:
+            return RefuseBatch(
+                f"writer {known.sink!r} has written its {known.records_count} records already:"
+                " a batch write under one name is done once. Give each run its own, e.g."
+                " .option('writer', 'orders-2026-11-27')"
+            )
+        if is_same:
+            return Finished(is_as_given=True)
+        return RefuseBatch(
+            f"another run named {known.sink!r} had staged other rows. Its"
+            f" {known.records_count} records are written now; the {given.records_count} rows"
+            " of this run are not. If this run repeats that one, nothing is missing; if it has"
+            " rows of its own, run it again under another name, e.g."
+            " .option('writer', 'orders-2026-11-27')"
+        )
+    if is_same or _counts(recorded) == _counts(brought):
+        return Finished(is_same)
+    if not _is_same_query(known, given):
+        return RefuseBatch(
+            f"batch {given.batch} of {known.sink!r} was written with"
+            f" {known.records_count} records, and this one has {given.records_count}:"
+            " another query writes under this name, or wrote under it. Give each query a"
+            " writer of its own, and its checkpointLocation as an option, which tells"
+            " queries apart"
+        )
+    if given.is_loss_accepted:
+        return Finished(is_as_given=False)
+    return RefuseBatch(
+        f"batch {given.batch} of {known.sink!r} was written before with"
+        f" {told_parts(recorded.values())}, and now it has {told_parts(brought.values())};"
+        " these are not written. If the checkpoints of the query were restored or copied, give"
+        " it a new writer: then all rows since those checkpoints are written, some a second"
+        " time. If the query has other rows each time that it repeats a batch, keep the written"
+        " ones and go on with .option('failOnDataLoss', 'false')"
     )
 
 
@@ -247,23 +303,50 @@ def _told_of_another(known: SinkRecord, given: StagedBatch) -> str:
     )
 
 
-def _is_of_another_query(known: SinkRecord, given: StagedBatch) -> bool:
-    """Whether a batch that seems repeated is certainly another query's.
+def _is_same_query(known: SinkRecord, given: StagedBatch) -> bool:
+    """Whether the batch is certainly of the query that wrote the recorded one.
 
-    The same query may repeat a batch with other rows. Where one of the two is not known, the
-    rows must be as many.
+    Another one was refused before (`_belongs_to_another`).
     """
-    if (known.query and given.query) or (known.checkpoint and given.checkpoint):
-        return False
-    return _counts(known.parts) != _counts(given.parts)
+    return bool((known.query and given.query) or (known.checkpoint and given.checkpoint))
 
 
-def _counts(parts: Iterable[StagedPart]) -> Counter[str]:
-    """The records for each stream."""
-    counts: Counter[str] = Counter()
+def _by_stream(parts: Iterable[StagedPart]) -> dict[str, StagedPart]:
+    """The parts as one for each stream, which has the first one's ledger."""
+    whole: dict[str, StagedPart] = {}
     for part in parts:
-        counts[part.stream] += part.records_count
-    return +counts
+        before = whole.get(part.stream)
+        whole[part.stream] = part if before is None else _together(before, part)
+    return whole
+
+
+def _together(one: StagedPart, other: StagedPart) -> StagedPart:
+    digest = 0  # Of rows that a version without digests staged, nothing is known.
+    if one.digest and other.digest:
+        digest = (one.digest + other.digest) % (1 << DIGEST_BITS)
+    return attrs.evolve(
+        one, records_count=one.records_count + other.records_count, digest=digest
+    )
+
+
+def _is_same(one: StagedPart, other: StagedPart) -> bool:
+    is_known = one.digest and other.digest
+    return one.records_count == other.records_count and (
+        not is_known or one.digest == other.digest
+    )
+
+
+def _counts(by_stream: dict[str, StagedPart]) -> dict[str, int]:
+    return {stream: part.records_count for stream, part in by_stream.items()}
+
+
+def told_parts(parts: Iterable[StagedPart]) -> str:
+    """The records for each stream, for an error."""
+    told = [f"{part.records_count} records for {part.stream}" for part in parts]
+    more_count = len(told) - _TOLD_MAX
+    if more_count > 0:
+        told[_TOLD_MAX:] = [f"others for {more_count} streams"]
+    return ", ".join(told) or "no records"
 
 
 def garbage_of(

@@ -146,6 +146,7 @@ class _Sink(ABC):
                     query=staged[0].query if staged else "",
                     checkpoint=checkpoint,
                     is_repeatable=is_repeatable,
+                    is_loss_accepted=not self._options.is_failing_on_data_loss,
                 )
                 await SinkCommit(log, sink).commit(given)
 

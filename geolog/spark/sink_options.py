@@ -20,6 +20,7 @@ SINK_OPTION_NAMES = (
     "exactlyOnce",
     "writer",
     "checkpointLocation",
+    "failOnDataLoss",
 )
 _ALIASES = {"path": "stream", "topic": "stream"}
 _BY_LOWER = {name.lower(): name for name in SINK_OPTION_NAMES} | _ALIASES
@@ -41,6 +42,8 @@ class SinkOptions:
     sink: str | None = None
     """The identity under which each batch is written once; None: at least once."""
     checkpoint: str = ""
+    is_failing_on_data_loss: bool = True
+    """Whether a query fails if rows of a batch cannot be written any more, or goes on."""
 
 
 def parse_sink_options(
@@ -74,6 +77,7 @@ def parse_sink_options(
         stream=stream,
         sink=_sink(options, is_streaming=is_streaming),
         checkpoint=options.get("checkpointLocation", "") if is_streaming else "",
+        is_failing_on_data_loss=_is_failing_on_data_loss(options, is_streaming=is_streaming),
     )
 
 
@@ -98,16 +102,32 @@ def _by_name(given: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def _sink(options: Mapping[str, str], *, is_streaming: bool) -> str | None:
-    text = options.get("exactlyOnce", "true")
+def _boolean(options: Mapping[str, str], name: str) -> bool:
+    """An option that is true by default."""
+    text = options.get(name, "true")
     if text.lower() not in _BOOLEANS:
-        raise InvalidArgumentError(f"exactlyOnce={text!r} must be true or false")
+        raise InvalidArgumentError(f"{name}={text!r} must be true or false")
+    return _BOOLEANS[text.lower()]
+
+
+def _is_failing_on_data_loss(options: Mapping[str, str], *, is_streaming: bool) -> bool:
+    is_failing = _boolean(options, "failOnDataLoss")
+    if not (is_failing or is_streaming):
+        raise InvalidArgumentError(
+            "failOnDataLoss=false is for streaming queries: a batch write that cannot go on is"
+            " started again under another writer"
+        )
+    return is_failing
+
+
+def _sink(options: Mapping[str, str], *, is_streaming: bool) -> str | None:
+    is_exact = _boolean(options, "exactlyOnce")
     writer = options.get("writer")
     if writer is not None and not 0 < len(writer) <= _WRITER_LENGTH_MAX:
         raise InvalidArgumentError(
             f"writer has {len(writer)} characters: use 1 to {_WRITER_LENGTH_MAX}"
         )
-    if not _BOOLEANS[text.lower()]:
+    if not is_exact:
         if writer is not None:
             raise InvalidArgumentError(
                 f"writer={writer!r} is for exactlyOnce only: leave out one of the two options"

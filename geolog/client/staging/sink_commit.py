@@ -3,9 +3,10 @@
 It performs what `geolog.protocol.sink_copy` decides. The copies are ordinary batches of a named
 writer: readers see them as they come, so a batch is not atomic to readers.
 
-Rules: PROTOCOL S35, S36 and S38.
+Rules: PROTOCOL S35, S36, S38 and S40.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Container
 from contextlib import aclosing
 from typing import assert_never
@@ -16,11 +17,11 @@ import trio
 from geolog.catalog.sinks import SinkCatalog, VersionedSink, writer_id_of
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
-from geolog.client.writing.writer import Writer
-from geolog.client.writing.writer_pending import Pending
+from geolog.client.staging.row_copier import RowCopier
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.metadata.seam import BadVersionError, NoNodeError
+from geolog.protocol.append_failure import in_other_words
 from geolog.protocol.ids import EntryId
 from geolog.protocol.sink_copy import (
     FinishCopy,
@@ -32,6 +33,7 @@ from geolog.protocol.sink_copy import (
     StagedPart,
     garbage_of,
     on_commit,
+    told_parts,
 )
 from geolog.protocol.stream_state import StreamName
 from geolog.wire.batch import Batch
@@ -40,7 +42,11 @@ from topology.errors import (
     DataLostError,
     FencedError,
     GeologError,
+    InvalidArgumentError,
+    NoSuchStreamError,
     OutcomeUnknownError,
+    OverCapacityError,
+    SealedError,
 )
 
 _TRIES_MAX = 8
@@ -49,8 +55,13 @@ _TRIES_MAX = 8
 _PAUSE_S = 0.25
 """Longest pause before the second time; longer ones follow."""
 
-_PENDING_MAX = 4096
-"""Appends without an answer; the writer's window bounds their bytes."""
+_NEVER_AGAIN = (SealedError, NoSuchStreamError, DataLostError)
+"""A stream cannot get the rest of its records."""
+
+_OF_ONE_STREAM = (*_NEVER_AGAIN, FencedError, InvalidArgumentError, OverCapacityError)
+"""A stream cannot get its records now. Others may."""
+
+_log = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -59,8 +70,8 @@ class CommitReport:
 
     records_count: int
     """Records that this commit added to streams, at least: less what was fenced."""
-    is_own_list: bool
-    """Whether the batch consists of what this driver staged; else of an earlier attempt's."""
+    is_as_given: bool
+    """Whether the batch has the rows that this driver staged, as far as digests tell."""
 
 
 class SinkCommit:
@@ -80,8 +91,10 @@ class SinkCommit:
     async def commit(self, given: StagedBatch) -> CommitReport:
         """Bring a batch into its streams, each record once, whichever driver tried before.
 
-        ConflictError: another driver of the sink was first, or the batch was there already.
-        SealedError, NoSuchStreamError: a stream takes no more. Call again after other errors.
+        A batch that was recorded before is copied as it was recorded. ConflictError: another
+        driver of the sink was first, or what is written are not the rows of this batch.
+        SealedError, NoSuchStreamError, DataLostError: a stream cannot have the rest of its
+        records; the others have theirs. Call again after other errors.
         """
         copied_count = 0
         while True:
@@ -91,15 +104,21 @@ class SinkCommit:
                     await self._check_streams(record)
                     record = attrs.evolve(record, recorded_us=self._access.now_us())
                     held = await self._hold(found, record, staged_by=given.run)
-                    copied_count += await self._copy(held)
+                    copied_count += await self._copy(held, given, is_resumed=False)
                 case FinishCopy(record):
-                    if found.record.copier != given.copier:
-                        await self._check_remembered(record)
                     held = await self._hold(found, record)
-                    copied_count += await self._copy(held)
-                case Finished(is_own_list):
+                    is_resumed = found.record.copier != given.copier
+                    copied_count += await self._copy(held, given, is_resumed=is_resumed)
+                case Finished(is_as_given):
                     await self._drop_garbage(found.record)
-                    return CommitReport(copied_count, is_own_list)
+                    if not is_as_given:
+                        _log.warning(
+                            "sink %r: batch %d was repeated with other rows; those written"
+                            " before are kept",
+                            self._sink,
+                            given.batch,
+                        )
+                    return CommitReport(copied_count, is_as_given)
                 case RefuseBatch(why):
                     raise ConflictError(why)
                 case step:
@@ -127,17 +146,16 @@ class SinkCommit:
         for name in sorted({part.stream for part in record.parts}):
             await catalog.read_writable(StreamName.parse(name))
 
-    async def _check_remembered(self, record: SinkRecord) -> None:
-        """Refuse a copy begun so long ago that a stream may not know what it has of it.
+    async def _check_remembered(self, name: str, record: SinkRecord) -> None:
+        """Refuse a copy begun so long ago that the stream may not know what it has of it.
 
         A stream forgets an idle writer only once that one's records are trimmed.
         """
         age_s = (self._access.now_us() - record.recorded_us) / 1e6
-        for name in sorted({part.stream for part in record.parts}):
-            stream = await self._log.describe_stream(name)
-            is_trimmed = any(one.first_sequence for one in stream.partition_list)
-            if is_trimmed and age_s > stream.writer_retention_s:
-                raise self._expired(name)
+        stream = await self._log.describe_stream(name)
+        is_trimmed = any(one.first_sequence for one in stream.partition_list)
+        if is_trimmed and age_s > stream.writer_retention_s:
+            raise self._expired(name)
 
     async def _hold(
         self, found: VersionedSink, record: SinkRecord, *, staged_by: str | None = None
@@ -163,7 +181,7 @@ class SinkCommit:
         return DataLostError(
             f"the copy of a batch of {self._sink!r} into {stream} was left unfinished for too"
             " long: its staging has expired, or the stream may have forgotten which records it"
-            " has. Compare the stream with the query's source, then give the query a new writer"
+            " has. Compare the stream with the source of the rows"
         )
 
     def _crowded_out(self, stream: str, error: GeologError) -> GeologError:
@@ -176,16 +194,50 @@ class SinkCommit:
             " which any number append; or stop the others. Then run the batch again"
         )
 
-    async def _copy(self, held: VersionedSink) -> int:
-        """Copy what the log lacks of the recorded batch; return how many records that was."""
+    async def _copy(self, held: VersionedSink, given: StagedBatch, *, is_resumed: bool) -> int:
+        """Copy what the log lacks of the recorded batch; return how many records that was.
+
+        A stream that cannot have its records does not keep the other ones from theirs.
+        """
         copied_count = 0
-        for stream in dict.fromkeys(part.stream for part in held.record.parts):
-            copied_count += await self._copy_into(stream, held)
+        streams = held.record.streams_left()
+        failed: dict[str, GeologError] = {}
+        for stream in streams:
+            try:
+                if is_resumed:
+                    await self._check_remembered(stream, held.record)
+                copied_count += await self._copy_into(stream, held)
+            except _OF_ONE_STREAM as error:
+                failed[stream] = error
+                continue
+            if len(streams) > 1:  # It may be sealed or deleted before the others have theirs.
+                held = await self._put(held, held.record.copied_into(stream))
+        self._judge(failed, held.record, given)
+        await self._put(held, held.record.copied())
+        return copied_count
+
+    def _judge(
+        self, failed: dict[str, GeologError], record: SinkRecord, given: StagedBatch
+    ) -> None:
+        """Raise the error of a stream that lacks records, unless they are given up."""
+        if not failed:
+            return
+        told = f"batch {record.batch} of {self._sink!r}: {'; '.join(map(str, failed.values()))}"
+        if given.is_loss_accepted and all(
+            isinstance(error, _NEVER_AGAIN) for error in failed.values()
+        ):
+            _log.warning("%s. The rest of the records for these streams is left out", told)
+            return
+        error = next(iter(failed.values()))
+        words = f"{told}. {_standing(list(failed), record)}{_way_out(error, given)}"
+        raise in_other_words(error, words)
+
+    async def _put(self, held: VersionedSink, record: SinkRecord) -> VersionedSink:
+        """Store the successor of the record with which this driver copies."""
         try:
-            await self._sinks.replace(held, held.record.copied())
+            return await self._sinks.replace(held, record)
         except BadVersionError:
             raise self._overtaken(held.record.batch) from None
-        return copied_count
 
     async def _copy_into(self, stream: str, held: VersionedSink) -> int:
         """Copy the parts for one stream, as long as this driver is the one that copies."""
@@ -208,33 +260,20 @@ class SinkCommit:
                 await trio.sleep(self._access.rng.uniform(0, _PAUSE_S * tries_count))
 
     async def _copy_parts(self, stream: str, record: SinkRecord) -> int:
-        copied_count = 0
         async with self._log.open_writer(stream, writer_id=writer_id_of(record)) as writer:
+            copier = RowCopier(writer)
             for part, seq in record.places():
                 if part.stream == stream:
-                    copied_count += await self._copy_part(writer, part, seq)
-        return copied_count
+                    await self._copy_part(copier, part, seq)
+        return copier.copied_count
 
-    async def _copy_part(self, writer: Writer, part: StagedPart, seq: int) -> int:
-        pending: list[Pending] = []
-        copied_count = 0
+    async def _copy_part(self, copier: RowCopier, part: StagedPart, seq: int) -> None:
         async with aclosing(self._batches(part)) as batches:
             async for batch in batches:
                 for row in range(len(batch)):
-                    key = batch.key(row)
-                    if not writer.is_appended(seq, key=key):
-                        if len(pending) >= _PENDING_MAX:
-                            await _wait_all(pending)
-                        headers = batch.headers(row) or None
-                        pending.append(
-                            await _append_when_writable(
-                                writer, batch.value(row), key, headers, seq
-                            )
-                        )
-                        copied_count += 1
+                    await copier.add(seq, batch.value(row), batch.key(row), batch.headers(row))
                     seq += 1
-        await _wait_all(pending)
-        return copied_count
+        await copier.flush()
 
     async def _batches(self, part: StagedPart) -> AsyncGenerator[Batch, None]:
         """Read a staging ledger, in order."""
@@ -249,17 +288,27 @@ class SinkCommit:
                         yield fetched.decoded.open(place)
 
 
-async def _append_when_writable(
-    writer: Writer, value: bytes, key: bytes | None, headers: dict[str, bytes] | None, seq: int
-) -> Pending:
-    while True:
-        try:
-            return writer.append_nowait(value, key=key, headers=headers, seq=seq)
-        except trio.WouldBlock:
-            await writer.wait_writable()
+def _standing(failed: list[str], record: SinkRecord) -> str:
+    """The streams that have their records, and those that do not, for an error."""
+    counts = record.copied().parts
+    done = [one for one in counts if one.stream not in failed]
+    lacking = [one for one in counts if one.stream in failed]
+    told = f"Not written, or only in part: {told_parts(lacking)}"
+    return f"{told}. Written: {told_parts(done)}" if done else told
 
 
-async def _wait_all(pending: list[Pending]) -> None:
-    for one in pending:
-        await one.wait()
-    pending.clear()
+def _way_out(error: GeologError, given: StagedBatch) -> str:
+    if not isinstance(error, _NEVER_AGAIN):
+        return ""
+    again = ""
+    if isinstance(error, NoSuchStreamError):
+        again = " Create the stream again, and it gets its records with the next start; or"
+    if not given.is_repeatable:
+        return (
+            f".{again or ' To write those rows,'} write them to another stream, under another"
+            " name (.option('writer', NAME))"
+        )
+    return (
+        f".{again or ' To go on,'} have the query write to another stream from now on, and"
+        " leave the rest of these records out with .option('failOnDataLoss', 'false')"
+    )

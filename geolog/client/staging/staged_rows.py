@@ -1,10 +1,15 @@
-"""Rows that wait to be sealed into one entry of a staging ledger, column by column."""
+"""Rows that wait to be sealed into one entry of a staging ledger, column by column.
+
+Rules: PROTOCOL S39.
+"""
 
 from collections.abc import Mapping
+from zlib import crc32
 
 import attrs
 
 from geolog.client.writing.record_fields import record_size_bytes
+from geolog.protocol.sink_copy import DIGEST_BITS
 from geolog.wire.batch import SealedBatch, seal_batch
 
 ENTRY_BYTES = 256 * 1024
@@ -19,6 +24,8 @@ class StagedRows:
     keys: list[bytes | None] = attrs.field(factory=list)
     headers: list[Mapping[str, bytes]] = attrs.field(factory=list)
     size_bytes: int = 0
+    digest: int = 0
+    """The sum of the digests of all rows so far, sealed or not."""
 
     @property
     def is_full(self) -> bool:
@@ -28,6 +35,7 @@ class StagedRows:
     def add(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
         """Add a row. TooLargeError, InvalidArgumentError for one that no stream would take."""
         self.size_bytes += record_size_bytes(value, key, headers, None)
+        self.digest = (self.digest + _digest(value, key, headers)) % (1 << DIGEST_BITS)
         self.values.append(value)
         self.keys.append(key)
         self.headers.append(headers or {})
@@ -42,3 +50,10 @@ class StagedRows:
         )
         self.values, self.keys, self.headers, self.size_bytes = [], [], [], 0
         return sealed
+
+
+def _digest(value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> int:
+    digest = 0 if key is None else crc32(key, 1 + len(key))
+    for name, content in sorted((headers or {}).items()):
+        digest = crc32(content, crc32(name.encode(), digest))
+    return crc32(value, digest)

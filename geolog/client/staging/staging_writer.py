@@ -129,7 +129,9 @@ class StagingWriter:
                 " or the job was aborted. Run one driver of a query; to go on with this one,"
                 " start it again"
             ) from None
-        return StagedPart(closed.ledger, str(self._stream.name), self._records_count)
+        return StagedPart(
+            closed.ledger, str(self._stream.name), self._records_count, self.rows.digest
+        )
 
     async def _wait_acknowledged(self, entry: EntryId) -> None:
         with trio.move_on_after(self._config.append_timeout_s):

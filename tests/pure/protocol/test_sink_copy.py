@@ -152,8 +152,8 @@ def test_every_batch_is_in_the_log_once_and_in_order_if_drivers_die(
     assert not store.staged, "all runs have ended, and each has aborted what it staged"
 
 
-def a_part(ledger: int, records_count: int = 2) -> StagedPart:
-    return StagedPart(LedgerId(ledger), "a/b", records_count)
+def a_part(ledger: int, records_count: int = 2, *, digest: int = 0) -> StagedPart:
+    return StagedPart(LedgerId(ledger), "a/b", records_count, digest)
 
 
 COPYING = SinkRecord(
@@ -194,21 +194,97 @@ def test_what_is_staged_for_a_later_batch_is_dropped_by_its_own_run_only() -> No
 
 
 @pytest.mark.parametrize(("known", "given"), [("", ""), ("/here", ""), ("", "/here")])
-def test_a_batch_with_other_rows_is_no_repeat_unless_its_query_is_known(
-    known: str, given: str
-) -> None:
+def test_a_batch_with_other_rows_is_no_repeat(known: str, given: str) -> None:
     written = attrs.evolve(COPYING.copied(), checkpoint=known)
     as_many = StagedBatch(3, (a_part(5, 1), a_part(6, 3)), "two", checkpoint=given)
     fewer = attrs.evolve(as_many, parts=(a_part(5, 3),))
 
-    assert on_commit(written, as_many) == Finished(is_own_list=False)
-    step = on_commit(written, fewer)
+    assert on_commit(written, as_many) == Finished(is_as_given=True)
+    step = on_commit(written, attrs.evolve(fewer, is_loss_accepted=True))
     assert isinstance(step, RefuseBatch)
     assert "written with 4 records, and this one has 3: another query" in step.why
-    certain = attrs.evolve(fewer, checkpoint="/here")
-    assert on_commit(attrs.evolve(written, checkpoint="/here"), certain) == Finished(
-        is_own_list=False
+
+
+def test_a_query_that_repeats_a_batch_with_more_rows_is_told_so() -> None:
+    """Its checkpoints were restored, so Spark planned the batch again, up to a later end."""
+    written = attrs.evolve(COPYING.copied(), query="one")
+    more = StagedBatch(3, (a_part(5, 9),), "two", query="one")
+    elsewhere = attrs.evolve(more, parts=(StagedPart(LedgerId(5), "a/c", 4),))
+
+    step = on_commit(written, more)
+    assert isinstance(step, RefuseBatch)
+    assert "before with 4 records for a/b, and now it has 9 records for a/b" in step.why
+    assert "give it a new writer" in step.why
+    assert isinstance(on_commit(written, elsewhere), RefuseBatch)
+    accepted = attrs.evolve(more, is_loss_accepted=True)
+    assert on_commit(written, accepted) == Finished(is_as_given=False)
+
+
+def test_a_query_may_repeat_a_batch_with_other_rows_if_they_are_as_many() -> None:
+    """A query that makes up keys, for example, has others each time."""
+    written = attrs.evolve(COPYING, query="one", parts=(a_part(1, digest=7),)).copied()
+    other = StagedBatch(3, (a_part(5, digest=8),), "two", query="one")
+    unknown = attrs.evolve(other, parts=(a_part(5),))
+
+    assert on_commit(written, other) == Finished(is_as_given=False)
+    assert on_commit(written, unknown) == Finished(is_as_given=True)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (StagedPart(LedgerId(5), "a/b", 5),),
+        (StagedPart(LedgerId(5), "a/b", 4, digest=8),),
+        (StagedPart(LedgerId(5), "a/b", 2, 3), StagedPart(LedgerId(6), "a/c", 2, 4)),
+        (),
+    ],
+)
+def test_a_batch_write_that_finishes_another_ones_copy_fails_if_it_has_other_rows(
+    parts: tuple[StagedPart, ...],
+) -> None:
+    left = attrs.evolve(COPYING, batch=0, parts=(a_part(1, digest=3), a_part(2, digest=4)))
+    run = StagedBatch(0, parts, "two", is_repeatable=False)
+
+    step = on_commit(left, run)
+    assert step == FinishCopy(attrs.evolve(left, copier="two"))
+    step = on_commit(step.record.copied(), run)
+    assert isinstance(step, RefuseBatch)
+    assert "Its 4 records are written now; the" in step.why
+
+
+def test_a_batch_write_that_repeats_one_which_was_killed_is_finished() -> None:
+    """Tasks may divide the rows in another way."""
+    left = attrs.evolve(COPYING, batch=0, parts=(a_part(1, digest=3), a_part(2, digest=4)))
+    copied = attrs.evolve(left, copier="two").copied()
+    again = StagedBatch(0, (a_part(7, 4, digest=7),), "two", is_repeatable=False)
+
+    assert on_commit(copied, again) == Finished(is_as_given=True)
+
+
+def test_a_batch_write_without_rows_does_not_use_its_name_up() -> None:
+    known = SinkRecord(sink="s")
+
+    assert on_commit(known, StagedBatch(0, (), "one", is_repeatable=False)) == Finished(
+        is_as_given=True
     )
+    assert isinstance(on_commit(known, StagedBatch(0, (), "one")), RecordNext)
+
+
+def test_the_record_of_a_copied_batch_keeps_one_line_for_each_stream() -> None:
+    """Those of queries stay for good."""
+    parts = (a_part(1, digest=3), StagedPart(LedgerId(2), "a/c", 1, 9), a_part(3, digest=4))
+    copied = attrs.evolve(COPYING, parts=parts).copied_into("a/b").copied()
+
+    assert copied.parts == (a_part(1, 4, digest=7), parts[1])
+    assert (copied.records_count, copied.streams_done) == (5, ())
+
+
+def test_streams_that_have_their_records_are_not_copied_into_again() -> None:
+    parts = tuple(StagedPart(LedgerId(n), name, 1) for n, name in enumerate("abca"))
+    record = attrs.evolve(COPYING, parts=parts)
+
+    assert record.streams_left() == ["a", "b", "c"]
+    assert record.copied_into("b").streams_left() == ["a", "c"]
 
 
 def test_a_query_whose_checkpoints_are_spelled_in_another_way_is_refused() -> None:

@@ -6,8 +6,8 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.catalog.sinks import SinkCatalog
+from geolog.client.staging.row_copier import RowCopier
 from geolog.client.staging.sink_commit import SinkCommit
-from geolog.client.writing.writer import Writer
 from geolog.protocol.sink_copy import NO_QUERY, StagedBatch, StagedLedger, StagedPart
 from tests.pure.whole.clusters import STREAM, open_world
 from tests.pure.whole.test_sinks import SINK, Driver, rows_of, sinks_of
@@ -48,16 +48,104 @@ async def test_a_query_whose_checkpoints_were_deleted_is_another_one(
 
 
 async def test_a_query_repeats_a_batch_with_other_rows_and_another_spelling(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Rows that are as many are taken for the same ones: a query may make up its keys."""
     async with open_world() as world:
         first, again = Driver(world.log, "first"), Driver(world.log, "again")
         await first.commit(0, await first.stage(rows_of("a")), query="one", checkpoint="/c")
         report = await again.commit(
-            0, await again.stage(rows_of("a", "b")), query="one", checkpoint="file:/c"
+            0, await again.stage(rows_of("b")), query="one", checkpoint="file:/c"
         )
 
-        assert not report.is_own_list
+        assert not report.is_as_given
+        assert await again.values() == [b"a"]
+    assert "was repeated with other rows; those written before are kept" in caplog.text
+
+
+async def test_a_batch_that_was_planned_again_with_more_rows_is_told(
+    autojump_clock: MockClock,
+) -> None:
+    """The checkpoints were restored from a backup made before this batch."""
+    async with open_world() as world:
+        first, again = Driver(world.log, "first"), Driver(world.log, "again")
+        await first.commit(0, await first.stage(rows_of("a")), query="one")
+        staged = await again.stage(rows_of("a", "b"))
+        with pytest.raises(geolog.ConflictError, match=r"1 records .* now it has 2 records"):
+            await again.commit(0, staged, query="one")
+        await again.commit(0, staged, query="one", is_loss_accepted=True)
+        await again.commit(1, await again.stage(rows_of("c"), batch=1), query="one")
+
+        assert await again.values() == [b"a", b"c"]
+
+
+async def test_a_batch_write_does_not_take_the_rows_of_a_killed_one_for_its_own(
+    autojump_clock: MockClock,
+) -> None:
+    """As a job that has the same name every day, and as many rows."""
+    async with open_world() as world:
+        killed, today = Driver(world.log, "killed"), Driver(world.log, "today")
+        staged = await killed.stage(rows_of(*VALUES))
+        with trio.move_on_after(0.003):
+            await killed.commit(0, staged, query=NO_QUERY, is_repeatable=False)
+        assert not (await sinks_of(world).ensure(SINK)).record.is_copied
+        others = await today.stage(rows_of(*reversed([f"{one}x" for one in VALUES])))
+
+        with pytest.raises(geolog.ConflictError, match="the 50 rows of this run are not"):
+            await today.commit(0, others, query=NO_QUERY, is_repeatable=False)
+        assert await today.values() == [value.encode() for value in VALUES]
+
+
+async def test_two_batch_writes_at_once_under_one_name_are_told_the_truth(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, world.cluster.open_client("eu-west") as other:
+        drivers = [Driver(world.log, "one"), Driver(other, "other")]
+        told: dict[str, str] = {}
+
+        async def write(driver: Driver) -> None:
+            staged = await driver.stage(rows_of(*[f"{driver.name} {one}" for one in VALUES]))
+            try:
+                await driver.commit(0, staged, query=NO_QUERY, is_repeatable=False)
+            except geolog.ConflictError as refused:
+                told[driver.name] = str(refused)
+
+        async with trio.open_nursery() as nursery:
+            for driver in drivers:
+                nursery.start_soon(write, driver)
+        written = {value.decode().split()[0] for value in await drivers[0].values()}
+
+    assert len(written) == 1
+    [lost] = {"one", "other"} - written
+    assert "rows of this run are not" in told[lost] or "already" in told[lost]
+
+
+async def test_rows_in_another_order_and_in_other_parts_are_the_same_rows(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        killed, again = Driver(world.log, "killed"), Driver(world.log, "again")
+        staged = await killed.stage(rows_of(*VALUES))
+        with trio.move_on_after(0.003):
+            await killed.commit(0, staged, query=NO_QUERY, is_repeatable=False)
+        assert not (await sinks_of(world).ensure(SINK)).record.is_copied
+        parts = [await again.stage(rows_of(*VALUES[at::2])) for at in (1, 0)]
+        report = await again.commit(0, *parts, query=NO_QUERY, is_repeatable=False)
+
+        assert report.is_as_given
+        assert await again.values() == [value.encode() for value in VALUES]
+
+
+async def test_a_run_without_rows_leaves_its_name_to_the_next(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        early, again = Driver(world.log, "early"), Driver(world.log, "again")
+        await early.commit(0, query=NO_QUERY, is_repeatable=False)
+        await again.commit(
+            0, await again.stage(rows_of("a")), query=NO_QUERY, is_repeatable=False
+        )
+
         assert await again.values() == [b"a"]
 
 
@@ -98,11 +186,11 @@ class InterruptedCommit(SinkCommit):
     other: Driver
     copies_count = 0
 
-    async def _copy_part(self, writer: Writer, part: StagedPart, seq: int) -> int:
+    async def _copy_part(self, copier: RowCopier, part: StagedPart, seq: int) -> None:
         self.copies_count += 1
         if self.copies_count == 2:
             await self.other.commit(0, await self.other.stage(rows_of("a", "b")))
-        return await super()._copy_part(writer, part, seq)
+        await super()._copy_part(copier, part, seq)
 
 
 async def test_a_driver_that_is_overtaken_between_two_parts_says_so(

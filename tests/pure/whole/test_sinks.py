@@ -60,6 +60,7 @@ class Driver:
         query: str = "",
         checkpoint: str = "",
         is_repeatable: bool = True,
+        is_loss_accepted: bool = False,
     ) -> CommitReport:
         given = StagedBatch(
             batch,
@@ -69,6 +70,7 @@ class Driver:
             query=query,
             checkpoint=checkpoint,
             is_repeatable=is_repeatable,
+            is_loss_accepted=is_loss_accepted,
         )
         return await SinkCommit(self.log, SINK).commit(given)
 
@@ -111,7 +113,7 @@ async def test_batches_are_copied_in_the_order_of_tasks_and_staging_goes(
         third = await driver.stage(rows_of("d"), batch=1)
         await driver.commit(1, third)
 
-        assert report == CommitReport(records_count=3, is_own_list=True)
+        assert report == CommitReport(records_count=3, is_as_given=True)
         assert await driver.values() == [b"a", b"b", b"c", b"d"]
         assert await driver.listed_count() == 0
         assert not await driver.is_there(third)
