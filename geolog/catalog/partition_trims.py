@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from geolog.catalog.partition_owners import (
+    FindChecks,
     PartitionOwners,
     VersionedOwner,
     no_owner,
@@ -142,12 +143,16 @@ class PartitionTrims:
         *,
         ended: Sequence,
         now_us: int,
+        find_checks: FindChecks,
     ) -> TrimRecord:
         """Begin a mirror that ended at `ended` again at `at`; note the gap, if there is one.
 
-        The caller drops its rows. FencedError if another process owns the mirror.
+        Its rows are noted as dropped in the same step; the caller drops them (`drop_noted`), or
+        the next owner does. find_checks: finds what else must hold in that step. FencedError if
+        another process owns the mirror.
         """
         while True:
+            checks = await find_checks()
             found, version = await self._read(mirror, Freshness.LATEST)
             begun = attrs.evolve(
                 found,
@@ -155,20 +160,51 @@ class PartitionTrims:
                 trimmed_us=now_us,
                 evicted_before=max(found.evicted_before, at if ended < at else FIRST_SEQUENCE),
                 gap=SequenceGap(ended, at) if ended < at else found.gap,
+                dropping_through=owner.record.segment_highest,
             )
             try:
                 await self._metadata.multi(
                     [
+                        *checks,
                         Check(self._paths.owner(mirror), owner.version),
                         Put(self._paths.trim(mirror), seal_document(begun), version),
                     ]
                 )
             except (BadVersionError, NoNodeError):
-                latest = await self._owners.read_latest(mirror)
-                if latest.version != owner.version:
-                    raise no_owner(mirror, latest.record) from None
+                await self._check_owner(mirror, owner)
                 continue
             return begun
+
+    async def drop_noted(self, mirror: PartitionName, owner: VersionedOwner) -> bool:
+        """Drop what is left of the rows that a mirror lost when it was begun again.
+
+        Returns whether that was noted at all. FencedError if another process owns the mirror,
+        as one does that makes it the home.
+        """
+        # The claim is older than the note that this may have to see.
+        if not (await self.read(mirror)).dropping_through:
+            return False
+        await self.drop_owned(mirror, owner)
+        while True:
+            found, version = await self._read(mirror, Freshness.LATEST)
+            done = attrs.evolve(found, dropping_through=0)
+            try:
+                await self._metadata.multi(
+                    [
+                        Check(self._paths.owner(mirror), owner.version),
+                        Put(self._paths.trim(mirror), seal_document(done), version),
+                    ]
+                )
+            except (BadVersionError, NoNodeError):
+                await self._check_owner(mirror, owner)
+                continue
+            return True
+
+    async def _check_owner(self, name: PartitionName, owner: VersionedOwner) -> None:
+        """FencedError unless this is still the owner, as nobody but it may change it."""
+        latest = await self._owners.read_latest(name)
+        if latest.version != owner.version:
+            raise no_owner(name, latest.record)
 
     async def drop_trimmed(self, name: PartitionName, *, kept: Sequence | None = None) -> int:
         """Delete the segments that lie whole before the trim, with their ledgers.
@@ -221,27 +257,52 @@ class PartitionTrims:
             async for some in listed:
                 await self._drop(name, some)
 
-    async def _drop(self, name: PartitionName, segments: list[VersionedSegment]) -> None:
+    async def drop_owned(self, name: PartitionName, owner: VersionedOwner) -> None:
+        """Delete all segments, with their ledgers, of a log of this owner, who adds none.
+
+        FencedError if another process owns it: it may be at home by now.
+        """
+        async with aclosing(self._segments.from_first(name)) as listed:
+            async for some in listed:
+                await self._drop(name, some, owner)
+
+    async def _drop(
+        self,
+        name: PartitionName,
+        segments: list[VersionedSegment],
+        owner: VersionedOwner | None = None,
+    ) -> None:
         """Delete segments with their ledgers, in one step, but ledgers that others list."""
         shared = [one for one in segments if one.record.shared_with]
         alone = [one for one in segments if not one.record.shared_with]
         for each in shared:
-            await self._drop_row(name, each.record.row_number)
+            await self._drop_row(name, each.record.row_number, owner)
         if not alone:
             return
         try:
             await self._metadata.multi(
-                [one for each in alone for one in self._drops(name, each)]
+                [
+                    *self._owned(name, owner),
+                    *(one for each in alone for one in self._drops(name, each)),
+                ]
             )
         except (BadVersionError, NoNodeError):
             # Another process deletes them as well, or a fork has cut one of them meanwhile.
             for each in alone:
-                await self._drop_row(name, each.record.row_number)
+                await self._drop_row(name, each.record.row_number, owner)
         await self._ledgers.drop_empty_buckets([one.record.ledger for one in alone])
 
-    async def _drop_row(self, name: PartitionName, row: int) -> None:
+    def _owned(self, name: PartitionName, owner: VersionedOwner | None) -> list[Operation]:
+        return [] if owner is None else [Check(self._paths.owner(name), owner.version)]
+
+    async def _drop_row(
+        self, name: PartitionName, row: int, owner: VersionedOwner | None = None
+    ) -> None:
         """Delete a row as it is now; the last list that names its ledger deletes that, too."""
+        owned = self._owned(name, owner)
         while found := await self._segments.at(name, [row]):
+            if owner is not None:
+                await self._check_owner(name, owner)
             segment = found[0].record
             others: list[Operation] = []
             for rest in segment.shared_with:
@@ -253,12 +314,12 @@ class PartitionTrims:
             dropped = Delete(self._paths.segment(name, row), found[0].version)
             ends = others or [self._ledgers.delete(segment.ledger)]
             try:
-                await self._metadata.multi([dropped, *ends])
+                await self._metadata.multi([*owned, dropped, *ends])
             except BadVersionError:
                 continue  # Another list has changed.
             except NoNodeError:  # The row or its ledger is gone already.
                 with suppress(BadVersionError, NoNodeError):
-                    await self._metadata.multi([dropped])
+                    await self._metadata.multi([*owned, dropped])
                 continue
             if not others:
                 await self._ledgers.drop_empty_buckets([segment.ledger])

@@ -4,7 +4,7 @@ The record of a stream is read once, and its version checked from then on. If a 
 because the version is another, the record is read again: an owner that is still at home goes on
 under the new version, any other hears FencedError.
 
-Rules: PROTOCOL H1 and H18.
+Rules: PROTOCOL H1, H15 and H18.
 """
 
 from collections import OrderedDict
@@ -16,7 +16,7 @@ import trio
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Check, Freshness, Metadata
-from geolog.protocol.home_record import Fork, HomeRecord
+from geolog.protocol.home_record import Fork, HomeRecord, HomeState
 from geolog.protocol.stream_state import PartitionName, StreamName
 from topology.errors import FencedError, UnavailableError
 
@@ -128,6 +128,26 @@ class StreamHomes:
         if home is not None and home.record.is_failover and home.record.move_id != move_id:
             raise UnavailableError(
                 f"{name}: the home {home.record.region} of its stream is being failed over"
+            )
+        return await self.checks_of_mirror(name, region)
+
+    async def checks_to_begin_again(
+        self, name: PartitionName, region: str, home_epoch: int
+    ) -> list[Check]:
+        """As `checks_of_mirror`, by the home record as it is now, to throw a mirror away.
+
+        FencedError, too, if the stream is at home in another epoch; UnavailableError while its
+        home moves: the mirror may be what the new home goes on with.
+        """
+        await self.has_changed(name)
+        home = await self._known_home(name)
+        if home is None:
+            return []
+        home.record.check_home_in(home_epoch, name)
+        if home.record.state is HomeState.MOVING:
+            raise UnavailableError(
+                f"the home of {name.stream} is moving from {home.record.region} to"
+                f" {home.record.moving_to}: no mirror is begun again meanwhile"
             )
         return await self.checks_of_mirror(name, region)
 

@@ -877,11 +877,13 @@ class Log:
 
         For a mirror that cannot go on by itself: its link is `stopped`. accept_gap: go on even
         if the home has dropped records that the region never got; readers are told. Answers
-        with where each partition begins. ConflictError without it, and then nothing is done;
-        NoSuchStreamError, InvalidArgumentError; SealedError if the mirror is sealed, for then
-        it has everything.
+        with where each partition begins. ConflictError without it, and then nothing is done,
+        and for a partition whose home is there by then; UnavailableError while the home of the
+        stream moves. NoSuchStreamError, InvalidArgumentError; SealedError if the mirror is
+        sealed, for then it has everything.
         """
         record, names = await self._named(name)
+        record = await self._catalog.read_same_latest(record)
         if target not in record.relay_to:
             raise InvalidArgumentError(
                 f"{record.name} is not relayed to {target!r}; its targets are"

@@ -24,7 +24,7 @@ from geolog.protocol.home_record import Fork, branch_point
 from geolog.protocol.ids import NO_ENTRY, EntryId
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.partition_state import PartitionState
-from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, TrimRecord
 from geolog.protocol.watermark import Watermark
 
 _log = logging.getLogger(__name__)
@@ -62,6 +62,24 @@ async def without_dead_branch(
             else f", and they are kept as {region}~{rest.rest}#{rest.number}",
         )
         taken = attrs.evolve(taken, state=await _state_of(name, takeover))
+
+
+async def without_rows_before_begin(
+    name: PartitionName,
+    taken: TakenOver,
+    mark: Watermark | None,
+    trim: TrimRecord,
+    takeover: Takeover,
+) -> Watermark | None:
+    """The last entry of a mirror that was taken over; None, and no row, if it begins behind it.
+
+    Its rows are of before a gap then, and are not part of the log any more: an owner that
+    went on behind them would number records that lie before where the log begins.
+    """
+    if mark is None or mark.sequence_next >= trim.first_sequence:
+        return mark
+    await takeover.partitions.trims.drop_owned(name, taken.owner)
+    return None
 
 
 async def _dead_branch(name: PartitionName, takeover: Takeover, fork: Fork) -> DeadBranch:

@@ -23,7 +23,7 @@ from geolog.catalog.home_moves import (
 )
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.segment_records import SegmentRecords
-from geolog.partition.branch_cut import without_dead_branch
+from geolog.partition.branch_cut import without_dead_branch, without_rows_before_begin
 from geolog.partition.home_move import AGAIN_S, END_S_MAX, HomeMove, follow
 from geolog.partition.mirror_fetch import fetch_into
 from geolog.partition.takeover import TakenOver, Takeover
@@ -283,9 +283,10 @@ class HomeFailover:
         taken, last = await without_dead_branch(
             name, taken, self.takeover, _forks_of(run.move, number), region=region
         )
+        trim = await partitions.trims.read(name)
+        last = await without_rows_before_begin(name, taken, last, trim, self.takeover)
         if region == run.move.to:
             run.taken[number] = taken, last
-        trim = await partitions.trims.read(name)
         return EndedLog(
             last=last,
             row_highest=taken.owner.record.segment_highest,

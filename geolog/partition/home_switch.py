@@ -223,6 +223,11 @@ class HomeSwitch:
             [partial(trims.read_latest, one) for one in homes], at_once_max=_AT_ONCE_MAX
         )
         for name, trim, begins in zip(names, found, at_home, strict=True):
+            if trim.dropping_through:
+                raise ConflictError(
+                    f"the mirror of {stream.name}#{name.number} in {to} is being begun again:"
+                    " let its relay go on, and move the home once it has caught up"
+                )
             if trim.gap is not None:
                 raise ConflictError(
                     f"the mirror of {stream.name}#{name.number} in {to} lacks records"

@@ -1,6 +1,6 @@
 """Owning a mirror for the length of a block.
 
-Rules: PROTOCOL H9, H13, H14 and H20.
+Rules: PROTOCOL H9, H13 to H15 and H20.
 """
 
 import logging
@@ -14,7 +14,7 @@ import trio
 from geolog.background import both, open_background
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.ledger.recovery.recovery_progress import RecoveryProgress
-from geolog.partition.branch_cut import without_dead_branch
+from geolog.partition.branch_cut import without_dead_branch, without_rows_before_begin
 from geolog.partition.ledger_allocator import LedgerAllocator
 from geolog.partition.mirror_upkeep import follow_home
 from geolog.partition.mirror_writer import MirrorListener, MirrorWriter
@@ -127,7 +127,9 @@ async def _taken_over(
                 (cut, watermark), trim = await both(cutting, partial(trims.read, name))
                 if cut is not taken:
                     trim = await trims.read(name)
-                watermark = await _begun_behind_gap(name, cut, watermark, trim, takeover)
+                watermark = await _begun_behind_gap(
+                    name, region, cut, watermark, trim, takeover
+                )
                 return cut, watermark, forks
             except BaseException:
                 takeover.owners.release_nowait(taken.owner)
@@ -148,6 +150,7 @@ async def _cancel_once_still(opening: trio.CancelScope, progress: RecoveryProgre
 
 async def _begun_behind_gap(
     name: PartitionName,
+    region: str,
     taken: TakenOver,
     watermark: Watermark | None,
     trim: TrimRecord,
@@ -161,7 +164,12 @@ async def _begun_behind_gap(
     end = Sequence(max(taken.state.sequence_next, trim.first_sequence))
     if end < trim.evicted_before:
         trim = await trims.begin_again(
-            name, taken.owner, trim.evicted_before, ended=end, now_us=takeover.now_us()
+            name,
+            taken.owner,
+            trim.evicted_before,
+            ended=end,
+            now_us=takeover.now_us(),
+            find_checks=partial(takeover.partitions.homes.checks_to_claim_mirror, name, region),
         )
         _log.warning(
             "mirror %s goes on at sequence %d: its home dropped %d records that it never got",
@@ -169,7 +177,6 @@ async def _begun_behind_gap(
             trim.first_sequence,
             trim.first_sequence - end,
         )
-    if taken.state.sequence_next < trim.first_sequence:
-        await trims.drop_all(name)
+        await trims.drop_noted(name, taken.owner)
         return None
-    return watermark
+    return await without_rows_before_begin(name, taken, watermark, trim, takeover)

@@ -6,7 +6,8 @@ dropped what comes next. It begins again with the first segment of the home.
 Rules: PROTOCOL H15.
 """
 
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from functools import partial
 
 import attrs
 import trio
@@ -15,12 +16,22 @@ from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.segment_list import SegmentList
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.partition.takeover import Takeover
-from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
+from geolog.protocol.ids import FIRST_SEQUENCE, NO_ENTRY, EntryId, Sequence
 from geolog.protocol.stream_state import PartitionName, StreamRecord
-from topology.errors import DataLostError, FencedError
+from topology.errors import (
+    ConflictError,
+    DataLostError,
+    FencedError,
+    GeologError,
+    InvalidArgumentError,
+    UnavailableError,
+)
 
 _FENCE_S = 10.0
 """How long to wait for the nodes of the mirror's open ledger; they may be gone."""
+
+_HOME_S = 10.0
+"""How long to wait for the first entry of the home."""
 
 _INSIST_S = 60.0
 """How long to take the mirror again from relays that take it over meanwhile."""
@@ -64,7 +75,8 @@ async def planned_resync(
 
 async def insist_on_resync(
     stream: StreamRecord,
-    planned: MirrorResync,
+    region: str,
+    number: int,
     takeover: Takeover,
     *,
     who: str,
@@ -73,35 +85,112 @@ async def insist_on_resync(
     """Begin a mirror again, though relays of its region may take it over meanwhile.
 
     A relay that is fenced opens the mirror again, as after any takeover, and may come first
-    while the nodes of the old ledger are waited for. The next try begins with a new plan.
-    Errors as of `resync_mirror`; FencedError if it is taken over for long, or if there would
-    be a gap by then that is not accepted.
+    while the nodes of the old ledger are waited for. Each try goes by the stream's settings as
+    they are then: its home may have moved, and nothing is done if the region is the home by
+    now, or while it may become it.
+
+    ConflictError then, or if there is a gap that is not accepted; InvalidArgumentError if the
+    region is no target any more; UnavailableError while the home moves. FencedError if relays
+    take the mirror over for long. SealedError if it is sealed: it has everything.
     """
-    mirror = stream.log_in(planned.region, planned.partition)
     end_s = trio.current_time() + _INSIST_S
     while True:
+        stream = await _settled(stream, region, takeover.partitions)
+        planned = await planned_resync(stream, region, number, takeover.partitions)
+        if not accept_gap:
+            check_no_gap(stream, [planned])
+        await _check_home_answers(stream, planned, takeover)
         try:
-            await resync_mirror(mirror, planned, takeover, who=who)
+            await _resync_mirror(stream, planned, takeover, who=who)
         except FencedError:
-            planned = await planned_resync(
-                stream, planned.region, planned.partition, takeover.partitions
-            )
-            if trio.current_time() > end_s or (planned.gap_count and not accept_gap):
+            if trio.current_time() > end_s:
                 raise
         else:
             return planned
 
 
-async def resync_mirror(
-    mirror: PartitionName, planned: MirrorResync, takeover: Takeover, *, who: str
+def check_no_gap(stream: StreamRecord, planned: list[MirrorResync]) -> None:
+    """ConflictError if a mirror would go on behind a gap."""
+    told = [
+        f"{stream.name}#{one.partition}: the home does not have records {one.ended} to"
+        f" {one.begins - 1} any more, and {one.region} never got them"
+        for one in planned
+        if one.gap_count
+    ]
+    if told:
+        raise ConflictError(
+            f"{'; '.join(told)}. Nothing was done. To go on without them, accept the gap"
+        )
+
+
+async def _settled(
+    stream: StreamRecord, region: str, partitions: PartitionMetadata
+) -> StreamRecord:
+    """The stream's settings now, with a mirror in that region; its home does not move."""
+    found = await partitions.home_moves.settings_of(stream)
+    if found.moving_to:
+        found = await partitions.home_moves.give_up_abandoned(found)
+    if found.home == region:
+        raise ConflictError(
+            f"{found.name} has its home in {region} by now, so the log there is no mirror:"
+            f" nothing of it was dropped (geolog stream describe {found.name})"
+        )
+    if region not in found.relay_to:
+        raise InvalidArgumentError(f"{found.name} is not relayed to {region!r} any more")
+    return found
+
+
+async def _check_home_answers(
+    stream: StreamRecord, planned: MirrorResync, takeover: Takeover
+) -> None:
+    """UnavailableError unless the first entry that the home would send can be read there.
+
+    A home that is lost sends nothing again, and the mirror may be the only copy.
+    """
+    home = stream.partition(planned.partition)
+    segments = takeover.partitions.segments
+    if await segments.last(stream.log_in(planned.region, planned.partition)) is None:
+        return  # There is nothing to drop.
+    failed: GeologError | None = None
+    with trio.move_on_after(_HOME_S):
+        try:
+            await _read_first(home, takeover)
+            return
+        except GeologError as error:
+            failed = error
+    raise UnavailableError(
+        f"the log of {home.stream}#{home.number} at home in {stream.home} cannot be read, so"
+        " nothing could be sent again: nothing was dropped"
+        f" ({failed or f'no answer within {_HOME_S:g} s'})"
+    )
+
+
+async def _read_first(home: PartitionName, takeover: Takeover) -> None:
+    """Read the first entry of a log, if it has any."""
+    async with aclosing(takeover.partitions.segments.from_first(home)) as listed:
+        async for some in listed:
+            for one in some:
+                if one.record.last_entry != NO_ENTRY:
+                    ledger = (await takeover.ledgers.read(one.record.ledger)).record
+                    await takeover.reader().read_one(ledger, EntryId(0))
+                    return
+
+
+async def _resync_mirror(
+    stream: StreamRecord, planned: MirrorResync, takeover: Takeover, *, who: str
 ) -> None:
     """Begin the mirror again as planned: fence its owner, note the gap, drop its rows.
 
-    SealedError if it is sealed: it has everything. FencedError if another process takes it
-    over meanwhile.
+    The claim and the note check the home record, so nothing is done to a log that is at home,
+    or may be soon; a move that begins later claims the mirror, and finds it empty. FencedError
+    if another process takes it over meanwhile, or the home is another.
     """
     partitions = takeover.partitions
-    owner = await takeover.owners.take(mirror, who)
+    mirror = stream.log_in(planned.region, planned.partition)
+    find_checks = partial(
+        partitions.homes.checks_to_begin_again, mirror, planned.region, stream.home_epoch
+    )
+    owner = await takeover.owners.take(mirror, who, find_checks=find_checks)
     try:
         with trio.move_on_after(_FENCE_S), suppress(NoSuchLedgerError, DataLostError):
             await takeover.close_open_ledger(mirror)
@@ -111,8 +200,9 @@ async def resync_mirror(
             Sequence(planned.begins),
             ended=Sequence(planned.ended),
             now_us=takeover.now_us(),
+            find_checks=find_checks,
         )
-        await partitions.trims.drop_all(mirror)
+        await partitions.trims.drop_noted(mirror, owner)
     finally:
         with trio.move_on_after(_FENCE_S, shield=True):
             await takeover.owners.release(owner)

@@ -15,7 +15,12 @@ from geolog.catalog.offers import Offer
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.partition.hand_over import HandedOver, hand_over
 from geolog.partition.mirror_opening import open_mirror
-from geolog.partition.mirror_resync import MirrorResync, insist_on_resync, planned_resync
+from geolog.partition.mirror_resync import (
+    MirrorResync,
+    check_no_gap,
+    insist_on_resync,
+    planned_resync,
+)
 from geolog.partition.mirror_writer import MirrorListener, MirrorWriter, last_watermark
 from geolog.partition.offer import open_offer
 from geolog.partition.owner import OwnedPartitions, open_partition_writers
@@ -27,7 +32,6 @@ from geolog.protocol.retention import RetentionPolicy
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
 from topology.errors import (
-    ConflictError,
     InvalidArgumentError,
     SealedError,
     UnavailableError,
@@ -86,26 +90,21 @@ class PartitionOpener:
     ) -> list[MirrorResync]:
         """Begin mirrors of these partitions again with what their homes have left.
 
-        See `insist_on_resync`.
-
-        ConflictError, and nothing is done, if records would be missing and that is not
-        accepted. SealedError, FencedError.
+        See `insist_on_resync`, and its errors. ConflictError, and nothing is done, if records
+        would be missing in any of them and that is not accepted.
         """
-        partitions = self.upkeep.partitions
-        planned = [await planned_resync(stream, region, one, partitions) for one in numbers]
-        if not accept_gap and (lacking := [one for one in planned if one.gap_count]):
-            told = [
-                f"{stream.name}#{one.partition}: the home does not have records"
-                f" {one.ended} to {one.begins - 1} any more, and {one.region} never got them"
-                for one in lacking
-            ]
-            raise ConflictError(
-                f"{'; '.join(told)}. Nothing was done. To go on without them, accept the gap"
-            )
         takeover, who = self.upkeep.takeover, self.who
+        if not accept_gap:
+            partitions = self.upkeep.partitions
+            check_no_gap(
+                stream,
+                [await planned_resync(stream, region, one, partitions) for one in numbers],
+            )
         return [
-            await insist_on_resync(stream, one, takeover, who=who, accept_gap=accept_gap)
-            for one in planned
+            await insist_on_resync(
+                stream, region, one, takeover, who=who, accept_gap=accept_gap
+            )
+            for one in numbers
         ]
 
     async def end_sealed_mirror(self, mirror: PartitionName) -> Watermark | None:

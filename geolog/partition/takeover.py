@@ -2,7 +2,7 @@
 
 `PartitionTakeover` decides; this shell asks metadata, recovers the ledger, and reads the log.
 
-Rules: PROTOCOL H9.
+Rules: PROTOCOL H9 and H15.
 """
 
 import random
@@ -177,7 +177,10 @@ class Takeover:
                     )
                     owner = await self.owners.take(name, run.who, find_checks=may_take)
                 run.owner = owner
-                return core.on_claimed(owner.record.segment_highest)
+                claimed = core.on_claimed(owner.record.segment_highest)
+                if region is not None:
+                    await self.partitions.trims.drop_noted(name, owner)
+                return claimed
             case ReadTrim():
                 return core.on_trim((await self.partitions.trims.read(name)).first_sequence)
             case AskWhyDeposed():

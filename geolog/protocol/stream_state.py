@@ -366,6 +366,9 @@ class TrimRecord:
     mirror goes on there, behind a gap: its home keeps nothing earlier for it."""
     gap: SequenceGap | None = None
     """The last gap that the mirror went on behind."""
+    dropping_through: int = 0
+    """Of a mirror that was begun again: its rows up to this number are not part of it any more.
+    Its next owner drops those that are left; 0 if none is."""
 
     def parts_of(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         """A run of sequences in parts, and for each whether the mirror never had it."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.partition_owners import FindChecks, VersionedOwner
 from geolog.catalog.partition_trims import PartitionTrims
 from geolog.partition.mirror_writer import MirrorWriter
 from geolog.partition.stream_upkeep import Kept, StreamUpkeep
@@ -156,10 +156,14 @@ async def gap_from_the_beginning(
     *,
     ended: Sequence,
     now_us: int,
+    find_checks: FindChecks,
 ) -> TrimRecord:
     """Note a gap that begins where the mirror began."""
     begin = (await trims.read_latest(mirror)).first_sequence
-    return await _begin_again(trims, mirror, owner, at, ended=min(begin, ended), now_us=now_us)
+    ended = min(begin, ended)
+    return await _begin_again(
+        trims, mirror, owner, at, ended=ended, now_us=now_us, find_checks=find_checks
+    )
 
 
 BRIDGE_BUGS: dict[str, PlantedBug] = {

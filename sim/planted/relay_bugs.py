@@ -5,7 +5,7 @@ import math
 import attrs
 import trio
 
-from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.partition_owners import FindChecks, VersionedOwner
 from geolog.catalog.partition_trims import PartitionTrims
 from geolog.client.log import Log
 from geolog.client.reading.scan import PartitionScan
@@ -157,9 +157,12 @@ async def begin_without_gap(
     *,
     ended: Sequence,
     now_us: int,
+    find_checks: FindChecks,
 ) -> TrimRecord:
     """Begin the mirror again where its home has entries, as if it had been trimmed."""
-    begun = await _begin_again(trims, mirror, owner, at, ended=ended, now_us=now_us)
+    begun = await _begin_again(
+        trims, mirror, owner, at, ended=ended, now_us=now_us, find_checks=find_checks
+    )
     path = trims._paths.trim(mirror)
     _, version = await trims._read(mirror, Freshness.LATEST)
     silent = attrs.evolve(begun, gap=None)

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog import Record
+from geolog.catalog.partition_owners import no_checks
 from geolog.partition.home_move import HomeMove
 from geolog.protocol.home_record import HomeState
 from geolog.protocol.ids import Sequence
@@ -275,7 +276,12 @@ async def test_a_plan_names_the_gap_that_keeps_a_mirror_from_being_a_home(
         mirror, partitions = await mirror_of(log), log.access.partitions
         owner = await partitions.owners.read_latest(mirror)
         await partitions.trims.begin_again(
-            mirror, owner, Sequence(3), ended=Sequence(1), now_us=1
+            mirror,
+            owner,
+            Sequence(3),
+            ended=Sequence(1),
+            now_us=1,
+            find_checks=no_checks,
         )
         with pytest.raises(geolog.ConflictError, match="lacks records 1 to 2"):
             await log.switch_over(STREAM, to=TARGET)
