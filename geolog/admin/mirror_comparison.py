@@ -9,6 +9,7 @@ Rules: PROTOCOL H12.
 import math
 
 import attrs
+import trio
 
 from geolog.admin.cluster_access import ClusterAccess
 from geolog.admin.extents import Extent
@@ -19,9 +20,13 @@ from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.protocol.ids import EntryId
 from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.stream_state import PartitionName
+from topology.errors import UnavailableError
 
 _AT_ONCE = 1024
 """Entries compared at a time, at most. Each time costs round trips to both regions."""
+
+_PATIENCE_S = 20.0
+"""How long some of the entries may take; each node is asked several times meanwhile."""
 
 _BYTES_AT_ONCE = 4 << 20
 """About as many bytes of each of the two logs are in memory at a time."""
@@ -39,7 +44,10 @@ class RowCompared:
 async def compare_row(
     access: ClusterAccess, extent: Extent, home: PartitionName
 ) -> RowCompared:
-    """Compare the entries of a mirror's row with the home's. The caller bounds the wait."""
+    """Compare the entries of a mirror's row with the home's.
+
+    UnavailableError if no node of one of the two answers in time.
+    """
     numbering = extent.segment.numbering
     rows = SegmentList(home, access.partitions)
     await rows.refresh()
@@ -48,13 +56,22 @@ async def compare_row(
     while start <= extent.last:
         there = numbering.in_segment(start)
         row = await rows.row_of(numbering.segment, there)
-        if row is None:  # The home has trimmed it, and perhaps all of the segment.
+        if row is None:
             number = await rows.next_from(1)
-            row = None if number is None else await rows.at(number)
-            if row is None or row.segment != numbering.segment or row.first_entry <= there:
+            first = None if number is None else await rows.at(number)
+            if first is None:  # The home has trimmed all.
                 break
-            start = numbering.in_ledger(row.first_entry)
-            continue
+            if (numbering.segment, there) < (first.segment, first.first_entry):
+                if first.segment > numbering.segment:  # The home has trimmed the segment.
+                    break
+                start = numbering.in_ledger(first.first_entry)
+                continue
+            # The home's list is at least as new: its row comes before that of a mirror.
+            defects += [
+                f"{_place(extent, EntryId(entry))}: the home does not have it"
+                for entry in range(start, extent.last + 1)
+            ]
+            break
         try:
             ledger = (await access.ledgers.read_latest(row.ledger)).record
         except NoSuchLedgerError:
@@ -66,8 +83,7 @@ async def compare_row(
         # Entries behind those of a row that was completed are in the home's next row.
         compared = mirrored[: len(originals)] if row.is_completed and originals else mirrored
         for place, copy in enumerate(compared):
-            where = f"{extent.partition} segment {numbering.segment} entry"
-            where += f" {numbering.in_segment(copy.entry)}"
+            where = _place(extent, copy.entry)
             if place >= len(originals):
                 defects.append(f"{where}: the home does not have it")
             elif not copy.decoded.is_same_as(originals[place].decoded):
@@ -79,6 +95,12 @@ async def compare_row(
     return RowCompared(entries_count, tuple(defects))
 
 
+def _place(extent: Extent, entry: EntryId) -> str:
+    numbering = extent.segment.numbering
+    at = numbering.in_segment(entry)
+    return f"{extent.partition} segment {numbering.segment} entry {at}"
+
+
 async def _read(
     access: ClusterAccess,
     record: LedgerRecord,
@@ -87,7 +109,10 @@ async def _read(
     *,
     bytes_max: float = math.inf,
 ) -> list[FetchedEntry]:
-    """These entries of a ledger, as far as it has them, until they have `bytes_max` bytes."""
+    """These entries of a ledger, as far as it has them, until they have `bytes_max` bytes.
+
+    UnavailableError.
+    """
     if record.last_entry is not None:
         last = min(last, record.last_entry)
     found: list[FetchedEntry] = []
@@ -95,7 +120,13 @@ async def _read(
     if first <= last:
         with LedgerStream(access.reader, record, first, last) as stream:
             while stream.entry_next <= last and found_bytes < bytes_max:
-                some = await stream.read()
+                with trio.move_on_after(_PATIENCE_S) as patience:
+                    some = await stream.read()
+                if patience.cancelled_caught:
+                    raise UnavailableError(
+                        f"no node gave entry {stream.entry_next} of ledger {record.ledger}"
+                        f" within {_PATIENCE_S:g} s"
+                    )
                 found += some
                 found_bytes += sum(len(one.decoded.data) for one in some)
     return found

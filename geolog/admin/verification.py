@@ -10,7 +10,7 @@ ones. The copies of a member that does not answer are not verified; the member i
 Rules: PROTOCOL C14.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 
 import attrs
@@ -32,7 +32,7 @@ from topology.errors import DamagedBytesError, GeologError
 from topology.quorum import AckRule
 
 PROBLEMS_MAX = 100
-"""Problems described in words; all are counted."""
+"""Problems of each kind that are described in words; all are counted."""
 
 _BATCH_ENTRIES = 64
 """Entries of one request."""
@@ -60,6 +60,8 @@ class NodeVerified:
     copies_damaged: int = 0
     copies_missing: int = 0
     """Copies that it should have but has not, including those it may have lost to damage."""
+    copies_under_way: int = 0
+    """Copies that it has not of entries in a ledger that is still written: they may come."""
     bytes_read: int = 0
     """Bytes of good copies, read from its disk."""
 
@@ -95,24 +97,31 @@ class VerifyReport:
     """The copies of each member, by node id."""
     silent_nodes: list[str] = attrs.field(factory=list)
     """Members that did not answer; their copies were not verified."""
+    silent_mirrors: list[str] = attrs.field(factory=list)
+    """Mirrors whose end could not be read, so nothing of them was verified, and why."""
     ledgers_queued: list[int] = attrs.field(factory=list)
     """Ledgers that were put into the repair queue."""
     problems: list[str] = attrs.field(factory=list)
+    """Of copies, in words."""
+    problems_untold: int = 0
+    """How many more there are."""
+    mirror_problems: list[str] = attrs.field(factory=list)
+    """Entries of mirrors that are not those of the home, in words."""
 
     @property
     def is_good(self) -> bool:
         """Whether no operator action is needed."""
         faults = self.damaged + self.unequal + self.gaps + self.without_ack_set
-        faults += self.mirrors_unequal
+        faults += self.mirrors_unequal + len(self.silent_mirrors)
         return faults == 0 and not (self.full_copies and self.under_replicated)
 
     @property
     def reasons(self) -> list[str]:
         """The reasons why it is not good, at most a fixed number; empty if it is."""
+        told = [*self.problems, *self.mirror_problems, *self.silent_mirrors]
         if self.full_copies and self.under_replicated:
-            too_few = f"{self.under_replicated} entries have too few good copies"
-            return [*self.problems, too_few, *self.next_steps]
-        return [*self.problems, *self.next_steps]
+            told.append(f"{self.under_replicated} entries have too few good copies")
+        return [*told, *self.next_steps]
 
     @property
     def next_steps(self) -> list[str]:
@@ -130,9 +139,16 @@ class VerifyReport:
         return steps
 
     def tell(self, problem: str) -> None:
-        """Describe a problem in words, up to a maximum number."""
+        """Describe a problem of copies in words, up to a maximum number."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(problem)
+        else:
+            self.problems_untold += 1
+
+    def tell_mirror(self, defects: Sequence[str]) -> None:
+        """Describe entries that are not those of the home, up to a maximum number."""
+        self.mirrors_unequal += len(defects)
+        self.mirror_problems += defects[: PROBLEMS_MAX - len(self.mirror_problems)]
 
 
 @attrs.frozen
@@ -159,7 +175,7 @@ class _Run:
     """Slots of members that did not answer."""
 
 
-async def in_groups(extents: AsyncIterator[Extent]) -> AsyncIterator[list[Extent]]:
+async def in_groups(extents: AsyncIterator[Extent]) -> AsyncGenerator[list[Extent], None]:
     """Extents in order, small ones together: as many as can be read at once."""
     group: list[Extent] = []
     entries_count = 0
@@ -235,8 +251,12 @@ class StreamVerifier:
             final_to = max((each.last for each in final_extents(record)), default=-1)
             for entry, found in copies.items():
                 of_write_set = _of_write_set(rule, entry, found)
+                is_final = entry <= final_to
                 self._judge(rule, extent, fragment, entry, of_write_set)
-                for why in _to_repair(of_write_set, is_final=entry <= final_to):
+                for copy in of_write_set:
+                    node_id = fragment.ensemble[copy.slot].node_id
+                    self._count(node_id, copy, is_final=is_final)
+                for why in _to_repair(of_write_set, is_final=is_final):
                     found_wrong[why] = None
             first = EntryId(first + len(copies))
             if self._progress is not None:
@@ -313,8 +333,6 @@ class StreamVerifier:
         report.entries += 1
         report.copies_expected += rule.config.write_quorum
         report.copies_good += len(good)
-        for copy in of_write_set:
-            self._count(fragment.ensemble[copy.slot].node_id, copy)
         damaged = [copy for copy in of_write_set if copy.answer is Answer.CORRUPT]
         if damaged:
             report.damaged += len(damaged)
@@ -330,11 +348,13 @@ class StreamVerifier:
             report.tell(f"{where}: its copies differ")
         self._follow(numbering, entry, where, good)
 
-    def _count(self, node_id: str, copy: _Copy) -> None:
+    def _count(self, node_id: str, copy: _Copy, *, is_final: bool) -> None:
         node = self.report.nodes.setdefault(node_id, NodeVerified())
+        is_missing = copy.answer in (Answer.ABSENT, Answer.UNKNOWN)
         node.copies_good += copy.header is not None
         node.copies_damaged += copy.answer is Answer.CORRUPT
-        node.copies_missing += copy.answer in (Answer.ABSENT, Answer.UNKNOWN)
+        node.copies_missing += is_missing and is_final
+        node.copies_under_way += is_missing and not is_final
         node.bytes_read += copy.length
         self.report.bytes_read += copy.length
 

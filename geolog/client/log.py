@@ -139,6 +139,7 @@ from topology.errors import (
     NoSuchStreamError,
     NotEnoughNodesError,
     SealedError,
+    UnavailableError,
 )
 
 _METADATA_BACK_S = 10.0
@@ -1161,7 +1162,8 @@ class Log:
     ) -> VerifyReport:
         """Read every replica of every entry, up to the stream's current end.
 
-        Mirrors are read likewise, and each of their entries is compared with the home's.
+        Mirrors are read likewise, and each of their entries is compared with the home's. One
+        whose nodes do not answer is told of, and the others are read all the same.
         full_copies: fail entries with fewer than W good copies, too. progress: called with
         records done and records in all, approximately. NoSuchStreamError, UnavailableError.
         """
@@ -1182,25 +1184,32 @@ class Log:
             progress=progress and (lambda done: progress(min(done, total), total)),
         )
         for one, end in ends:
-            async with aclosing(extents_of(self.access, one, end)) as extents:
-                async for group in in_groups(extents):
+            opened = extents_of(self.access, one, end)
+            async with aclosing(opened) as extents, aclosing(in_groups(extents)) as groups:
+                async for group in groups:
                     await verifier.verify_ledgers(group)
         for mirror in record.mirrors_of(one.number for one in names):
-            end = await self._scan(record, mirror).end()
-            at_home = record.partition(mirror.number)
-            opened = extents_of(self.access, mirror, end, is_mirror=True)
-            async with aclosing(opened) as extents:
-                async for group in in_groups(extents):
-                    await verifier.verify_ledgers(group)
-                    for compared in await all_of(
-                        [partial(compare_row, self.access, one, at_home) for one in group],
-                        at_once_max=_ROWS_COMPARED_AT_ONCE,
-                    ):
-                        verifier.report.mirrored += compared.entries_count
-                        verifier.report.mirrors_unequal += len(compared.defects)
-                        for defect in compared.defects:
-                            verifier.report.tell(defect)
+            try:
+                await self._verify_mirror(verifier, record, mirror)
+            except UnavailableError as error:
+                verifier.report.silent_mirrors.append(f"{mirror} was not compared: {error}")
         return verifier.report
+
+    async def _verify_mirror(
+        self, verifier: StreamVerifier, record: StreamRecord, mirror: PartitionName
+    ) -> None:
+        end = await self._scan(record, mirror).end()
+        at_home = record.partition(mirror.number)
+        opened = extents_of(self.access, mirror, end, is_mirror=True)
+        async with aclosing(opened) as extents, aclosing(in_groups(extents)) as groups:
+            async for group in groups:
+                await verifier.verify_ledgers(group)
+                for compared in await all_of(
+                    [partial(compare_row, self.access, one, at_home) for one in group],
+                    at_once_max=_ROWS_COMPARED_AT_ONCE,
+                ):
+                    verifier.report.mirrored += compared.entries_count
+                    verifier.report.tell_mirror(compared.defects)
 
     async def _ledger_now(
         self, known: LedgerRecord, freshness: Freshness

@@ -12,11 +12,12 @@ import attrs
 import trio
 from pyspark.sql import SparkSession
 
+from geolog.catalog.descriptions import StreamDescription
 from geolog.spark.audit_part import AuditedPart, AuditFinding, audit_part
 from geolog.spark.connecting import check_streams, connect_here
 from geolog.spark.job_errors import spark_errors
 from geolog.transport.seam import Address
-from topology.errors import GeologError
+from topology.errors import GeologError, NoSuchStreamError
 
 FINDINGS_MAX = 1000
 """Findings in a report; all are counted."""
@@ -116,7 +117,7 @@ def report_of(parts: Iterable[AuditedPart], *, elapsed_s: float) -> AuditReport:
         bytes_read=bytes_read,
         elapsed_s=round(elapsed_s, 3),
         gb_per_s=round(bytes_read / 1e9 / elapsed_s, 4) if elapsed_s > 0 else 0.0,
-        findings_count=len(findings),
+        findings_count=len(findings) + sum(part.untold for part in parts),
         findings=findings[:FINDINGS_MAX],
     )
 
@@ -125,7 +126,14 @@ async def _plan(site: AuditSite, streams: Sequence[str]) -> list[_Task]:
     async with connect_here(site) as log:
         await check_streams(log, streams)
         names = streams or await log.list_streams()
-        described = [await log.describe_stream(name) for name in names]
+        described: list[StreamDescription] = []
+        for name in names:
+            try:
+                described.append(await log.describe_stream(name))
+            except NoSuchStreamError:
+                if streams:
+                    raise
+                # It was deleted since it was listed.
     return [
         _Task(site, one.name, number) for one in described for number in range(one.partitions)
     ]

@@ -16,6 +16,7 @@ from geolog.background import all_of
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
+from topology.errors import UnavailableError
 
 LOOK_S = 0.5
 """Pause between two looks at a mirror that has not arrived."""
@@ -28,7 +29,7 @@ class AuditFinding:
     stream: str
     partition: int
     kind: str
-    """`copy` of an entry, `mirror`, or `silent` for a node whose copies were not read."""
+    """`copy` of an entry, `mirror`, or `silent` for a node or mirror that was not read."""
     detail: str
 
 
@@ -46,6 +47,8 @@ class AuditedPart:
     """Entries of mirrors that were compared with the home's."""
     bytes_read: int
     findings: tuple[AuditFinding, ...]
+    untold: int = 0
+    """Findings that are not among these: there are too many of one kind."""
 
 
 async def audit_part(
@@ -65,10 +68,10 @@ async def audit_part(
         f"{mirror} lacks {home_end - end} records: it ends before sequence {end}, its home"
         f" before {home_end}"
         for mirror, end in zip(mirrors, ends, strict=True)
-        if end < home_end
+        if end is not None and end < home_end
     ]
     report = await log.verify_stream(f"{stream}#{partition}", full_copies=True)
-    told = [*_of_report(report), *(("mirror", detail) for detail in behind)]
+    told = [*findings_in(report), *(("mirror", detail) for detail in behind)]
     return AuditedPart(
         stream=stream,
         partition=partition,
@@ -80,26 +83,43 @@ async def audit_part(
             AuditFinding(stream=stream, partition=partition, kind=kind, detail=detail)
             for kind, detail in told
         ),
+        untold=untold_in(report),
     )
 
 
 async def _end_of(
     log: Log, record: StreamRecord, mirror: PartitionName, home_end: int, patience_s: float
-) -> int:
-    """The first sequence that a mirror does not have, once it arrived or the time is over."""
+) -> int | None:
+    """The first sequence that a mirror does not have, once it arrived or the time is over.
+
+    None if its nodes do not answer: verifying it tells of that.
+    """
     until_s = trio.current_time() + patience_s
     while True:
-        end = (await log.scan_of(record, mirror).end()).sequence
+        try:
+            end = (await log.scan_of(record, mirror).end()).sequence
+        except UnavailableError:
+            return None
         if end >= home_end or trio.current_time() >= until_s:
             return end
         await trio.sleep(LOOK_S)
 
 
-def _of_report(report: VerifyReport) -> Iterator[tuple[str, str]]:
+def untold_in(report: VerifyReport) -> int:
+    """How many findings of a report are not told in words."""
+    return report.problems_untold + report.mirrors_unequal - len(report.mirror_problems)
+
+
+def findings_in(report: VerifyReport) -> Iterator[tuple[str, str]]:
+    """Kind and words of each finding of a report."""
     for problem in report.problems:
-        yield ("mirror" if "@" in problem else "copy"), problem
+        yield "copy", problem
+    for problem in report.mirror_problems:
+        yield "mirror", problem
     for node_id, found in sorted(report.nodes.items()):
         if found.copies_missing:
             yield "copy", f"{node_id} lacks {found.copies_missing} copies"
     for node_id in report.silent_nodes:
         yield "silent", f"{node_id} did not answer: its copies were not read"
+    for told in report.silent_mirrors:
+        yield "silent", told

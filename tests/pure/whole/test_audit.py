@@ -1,5 +1,6 @@
 """An audit finds each kind of difference, and nothing where there is none."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -7,8 +8,10 @@ import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.admin.verification import PROBLEMS_MAX, VerifyReport
 from geolog.partition.mirror_entry import MirrorEntry
-from geolog.spark.audit_part import AuditFinding, audit_part
+from geolog.protocol.ids import SegmentEntry
+from geolog.spark.audit_part import AuditFinding, audit_part, findings_in, untold_in
 from geolog.wire.entry import decode_entry, encode_entry
 from sim.in_process import open_in_process_cluster
 from tests.pure.whole.clusters import STREAM as GLOBAL
@@ -97,6 +100,82 @@ async def test_a_mirror_with_a_record_too_many_is_found(autojump_clock: MockCloc
     [finding] = found
     assert finding.kind == "mirror"
     assert "the home does not have it" in finding.detail
+
+
+async def test_a_mirror_with_a_segment_too_many_is_found(autojump_clock: MockClock) -> None:
+    async with open_mirrored(5) as (home, target):
+        await relay(target)
+        stored = await entries_of(target, await home_of(target))
+        header = decode_entry(stored[-1].data).header
+        extra = encode_entry(
+            [batch_of_values(b"extra")],
+            home_epoch=header.home_epoch,
+            segment=header.segment + 1,
+            entry=SegmentEntry(0),
+            first_sequence=header.next_sequence,
+            append_time_us=header.append_time_us,
+        )
+        async with open_mirror(target) as mirror:
+            mirror.push(MirrorEntry.of(extra.join(), previous=stored[-1].mark))
+            await mirror.wait_durable()
+        found = await findings(home, STREAM)
+
+    [finding] = found
+    assert finding.kind == "mirror"
+    assert "segment 2 entry 0: the home does not have it" in finding.detail
+
+
+async def test_a_mirror_whose_nodes_do_not_answer_is_told_of_and_its_home_is_audited(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as target,
+    ):
+        await create(home)
+        async with home.open_writer(STREAM) as writer:
+            await writer.append(b"0")
+        await relay(target)
+        for node in cluster.nodes_of(TARGET):
+            await cluster.kill(node.node_id)
+        audited = await audit_part(home, STREAM, 0, mirror_patience_s=2)
+        verified = await home.verify_stream(STREAM)
+
+    told = [one.detail for one in audited.findings if one.kind == "silent"]
+    assert f"{STREAM}#0@{TARGET} was not compared: no node gave entry 0" in told[-1]
+    assert audited.copies > 0
+    assert not verified.is_good
+
+
+async def test_findings_of_copies_do_not_hide_those_of_mirrors(
+    autojump_clock: MockClock,
+) -> None:
+    report = VerifyReport("shop/carts")
+    for number in range(PROBLEMS_MAX + 5):
+        report.tell(f"shop/carts#0@eu-west entry {number}: 1 copy is damaged at disk-1")
+    report.tell_mirror([f"entry {number} differs" for number in range(PROBLEMS_MAX + 3)])
+    kinds = Counter(kind for kind, _ in findings_in(report))
+
+    assert kinds == {"copy": PROBLEMS_MAX, "mirror": PROBLEMS_MAX}
+    assert untold_in(report) == 8
+
+
+async def test_copies_on_their_way_to_a_slow_node_are_no_findings(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, world.log.open_writer(GLOBAL) as writer:
+        await writer.append(b"everywhere")
+        (segment,) = await world.log.list_segments(GLOBAL)
+        await world.cluster.kill(segment.ensemble[0])
+        await writer.append(b"at two")
+        await world.cluster.start(segment.ensemble[0])
+        await trio.sleep(0.2)
+        report = await world.log.verify_stream(GLOBAL)
+        found = await findings(world.log, GLOBAL)
+
+    assert found == []
+    assert report.nodes[segment.ensemble[0]].copies_under_way == 1
 
 
 async def test_a_missing_copy_and_a_node_that_does_not_answer_are_found(
