@@ -45,15 +45,19 @@ def own_region(environ: Mapping[str, str], region_file: Path = REGION_FILE) -> s
 def spark_environment(
     directory: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Variables with which Spark runs on this machine: JAVA_HOME, and PYSPARK_PYTHON.
+    """Variables with which Spark runs on this machine: JAVA_HOME, PYSPARK_PYTHON and the like.
 
     Set them before the session starts: `os.environ.update(spark_environment())`. A full Java 17
-    or newer of JAVA_HOME or PATH is taken as it is. directory: where a launcher is written if
-    there is none; by default the user's cache. UnavailableError if there is no Java at all, or
-    if the launcher cannot be written.
+    or newer of JAVA_HOME or PATH is used, and so is a Python that is already named: that of a
+    cluster's workers may be elsewhere. directory: where a launcher is written if there is no
+    such Java; by default the user's cache. UnavailableError if there is no Java at all, or if
+    the launcher cannot be written.
     """
     environ = os.environ if environ is None else environ
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    python = {
+        name: environ.get(name) or sys.executable
+        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    }
     home = _full_java(environ)
     if home is None:
         home = _launcher_home(_small_java(), directory or _cache(environ))

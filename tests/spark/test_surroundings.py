@@ -30,6 +30,14 @@ def test_a_bare_machine_gets_a_java_that_takes_sparks_command(tmp_path: Path) ->
     assert "one = two words" in started.stderr
 
 
+def test_a_python_that_is_named_is_kept(tmp_path: Path) -> None:
+    named = {"PATH": "", "PYSPARK_PYTHON": "/opt/geolog/bin/python"}
+    variables = spark_environment(tmp_path, named)
+
+    assert variables["PYSPARK_PYTHON"] == "/opt/geolog/bin/python"
+    assert variables["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
 def test_a_full_java_is_taken_as_it_is(tmp_path: Path) -> None:
     bare = spark_environment(tmp_path, {"PATH": ""})
 

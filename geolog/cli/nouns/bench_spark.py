@@ -1,8 +1,6 @@
 """`geolog bench spark`: measures batch reads by Spark."""
 
-import importlib.util
 import random
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -11,11 +9,11 @@ import click
 from geolog.cli.bench_site import SiteWanted, open_site
 from geolog.cli.invocation import Invocation, Verb, examples, tell, this_invocation
 from geolog.cli.signals import run_to_a_signal
+from geolog.cli.spark_needs import check_spark
 from geolog.cli.terminal.output import show
 from geolog.settings.quantities import format_bytes, parse_bytes
 from geolog.wire.limits import RECORD_BYTES_MAX
 from sim.processes.bench.figures import Figure
-from topology.errors import UnavailableError
 
 _COLUMNS = ("name", "value", "unit", "floor", "ratio", "goal")
 _COPIES = 3
@@ -99,12 +97,7 @@ def spark(
                 f"--record-size {format_bytes(record_bytes)} is out of range: give 1B to "
                 f"{format_bytes(RECORD_BYTES_MAX)}"
             )
-    if importlib.util.find_spec("pyspark") is None:
-        raise click.UsageError(
-            "bench spark needs PySpark, which is not installed: pip install 'geolog[spark]'"
-        )
-    if shutil.which("bash") is None:
-        raise UnavailableError("Spark is started by a script, which needs bash on PATH")
+    check_spark("bench spark")
     invocation = this_invocation()
     measure = partial(
         _measure,

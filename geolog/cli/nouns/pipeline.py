@@ -1,9 +1,7 @@
 """`geolog pipeline`: jobs over whole streams, run by Spark."""
 
-import importlib.util
 import os
 import random
-import shutil
 
 import attrs
 import click
@@ -11,9 +9,9 @@ import trio
 
 from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, named_zookeeper, tell, this_invocation
+from geolog.cli.spark_needs import check_spark
 from geolog.cli.terminal.output import show
 from geolog.settings.quantities import parse_bytes, parse_seconds
-from topology.errors import UnavailableError
 
 _SUM_COLUMNS = ("partitions", "entries", "copies", "mirrored", "bytes_read", "rate")
 _FINDING_COLUMNS = ("stream", "partition", "kind", "detail")
@@ -62,7 +60,7 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
     Audits all streams by default. Reads from the disks of nodes, as `geolog verify` does, with
     a Spark task for each partition. Exits with 10 if it finds a difference.
     """
-    _check_spark("audit")
+    check_spark("pipeline audit")
     from geolog.spark.audit import AuditSite
     from geolog.spark.audit import audit as run_audit
     from geolog.spark.connecting import look_for_streams
@@ -135,7 +133,7 @@ def export(
     was appended since. It ends when it has what the stream had at its start. A run that was
     killed is continued by the next one: each record is in the files once.
     """
-    _check_spark("export")
+    check_spark("pipeline export")
     from geolog.spark.connecting import look_for_streams
     from geolog.spark.export import ExportSource
     from geolog.spark.export import export as run_export
@@ -225,7 +223,7 @@ def replay(
             "--value, --key and --order-by name columns of Parquet files; lines of JSON have"
             " `value` and `key`, and are appended in the order of the files"
         )
-    _check_spark("replay")
+    check_spark("pipeline replay")
     from geolog.spark.connecting import look_for_streams
     from geolog.spark.job_session import open_job_session
     from geolog.spark.replay import ReplaySource, ReplayTarget
@@ -251,13 +249,3 @@ def replay(
         show([attrs.asdict(report)], config.output, _REPLAY_COLUMNS)
     else:
         show(report, config.output)
-
-
-def _check_spark(job: str) -> None:
-    """UsageError or UnavailableError if a job cannot be run on this machine."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise click.UsageError(
-            f"pipeline {job} needs PySpark, which is not installed: pip install 'geolog[spark]'"
-        )
-    if shutil.which("bash") is None:
-        raise UnavailableError("Spark is started by a script, which needs bash on PATH")
