@@ -49,6 +49,12 @@ from topology.errors import (
 
 _log = logging.getLogger(__name__)
 
+GO_ON = (
+    "Go on behind that with .option('failOnDataLoss', 'false'), or start again with another"
+    " checkpointLocation"
+)
+"""The way out after a loss, for a query."""
+
 T = TypeVar("T")
 
 Extents = Mapping[PartitionKey, PartitionExtent]
@@ -110,8 +116,23 @@ class GeologStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the range of one task."""
-        return self._batch.read(partition)
+        """Read the range of one task.
+
+        Spark plans the trigger again with each start, from its own log. So a stream that is
+        deleted meanwhile would stop the query for ever.
+        """
+        try:
+            yield from self._batch.read(partition)
+        except NoSuchStreamError as error:
+            assert isinstance(partition, ReadTask)
+            span = partition.span
+            what = (
+                f"{span.stream}#{span.partition}: the stream was deleted before this query had"
+                f" read its records {span.first} to {span.end - 1}"
+            )
+            if self._options.is_failing_on_data_loss:
+                raise NoSuchStreamError(f"{what}. {GO_ON}") from None
+            _log.warning("%s; the query goes on without them (%s)", what, error)
 
     def _asked(self, ask: Callable[[Log], Awaitable[T]]) -> T:
         async def connected() -> T:
@@ -212,9 +233,7 @@ class GeologStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if self._options.is_failing_on_data_loss:
             raise TrimmedError(
-                f"{_words(losses[0])}. Go on behind that with"
-                " .option('failOnDataLoss', 'false'), or start again with another"
-                " checkpointLocation"
+                f"{_words(losses[0])}. {GO_ON}"
                 + (f" ({len(losses) - 1} more partitions lost records)" if losses[1:] else "")
             )
         for loss in losses:

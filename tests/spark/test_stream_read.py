@@ -10,11 +10,15 @@ import attrs
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import geolog
 from geolog.spark import GeologDataSource
 from tests.spark.demo_stream import connected
-from topology.errors import InvalidArgumentError
+from topology.errors import InvalidArgumentError, NoSuchStreamError
+
+SCHEMA = StructType([StructField("value", BinaryType())])
 
 
 @attrs.frozen
@@ -118,6 +122,33 @@ def test_records_truncated_before_a_trigger_fail_it_or_are_left_out(
 
     assert [count for count in by_byte if count] == [1, 1]
     assert [row[2] for row in query.rows()] == [*range(10), 15, 16]
+
+
+@pytest.mark.parametrize("count_again", [0, 20])
+def test_a_stream_deleted_under_a_planned_trigger_fails_its_task_or_is_left_out(
+    zookeeper: str, count_again: int
+) -> None:
+    stream = f"gone/again-{count_again}"
+    append(zookeeper, stream, range(10))
+    given = {"zookeeper": zookeeper, "cluster": "demo", "stream": stream}
+    failing, passing = (
+        GeologDataSource(given | {"failOnDataLoss": fails}).streamReader(SCHEMA)
+        for fails in ("true", "false")
+    )
+    start = failing.initialOffset()
+    end = failing.latestOffset(start, ReadAllAvailable())
+    [task] = failing.partitions(start, end)
+    before = list(passing.read(task))
+    with connected(zookeeper) as log:
+        log.delete_stream(stream)
+    if count_again:
+        append(zookeeper, stream, range(count_again))
+
+    assert sum(len(one) for one in before) == 10
+    assert list(passing.read(task)) == []
+    told = f"{stream}#0: the stream was deleted before .* records 0 to 9.*failOnDataLoss"
+    with pytest.raises(NoSuchStreamError, match=told):
+        list(failing.read(task))
 
 
 def test_a_stream_with_an_end_is_refused() -> None:
