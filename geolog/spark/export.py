@@ -24,9 +24,12 @@ from geolog.spark.export_target import (
 )
 from geolog.spark.job_errors import spark_errors
 from geolog.spark.job_files import JobFiles
-from topology.errors import GeologError
+from geolog.spark.stream_reading import GO_ON
+from topology.errors import GeologError, NoSuchStreamError, TrimmedError
 
 BATCH_BYTES = 1 << 30
+
+_GO_ON = "Go on behind that with --accept-gaps, or export into a new directory"
 
 _DAY_S = 86_400
 _HOUR_S = 3_600
@@ -96,8 +99,12 @@ def export(
     NoSuchStreamError; ConflictError if the directory holds something else; TrimmedError if
     records are gone that were not exported; UnavailableError.
     """
-    with spark_errors("the export"):
-        return _export(spark, source, directory, rng=rng, on_batch=on_batch)
+    try:
+        with spark_errors("the export"):
+            return _export(spark, source, directory, rng=rng, on_batch=on_batch)
+    except (TrimmedError, NoSuchStreamError) as error:
+        # The query names its options, which are not those of the export.
+        raise type(error)(str(error).replace(GO_ON, _GO_ON)) from error
 
 
 def _export(
@@ -118,9 +125,11 @@ def _export(
 
     def put(frame: DataFrame, batch: int) -> None:
         try:
-            made = target.published(batch)
+            plan = target.plan_of(batch)
+            made = target.published(batch, plan)
             if made is None:
-                made = _write(target, frame, batch, token=f"{rng.getrandbits(32):08x}")
+                token = f"{rng.getrandbits(32):08x}"
+                made = _write(target, frame, batch, plan=plan, token=token)
         except GeologError as error:
             refused.append(error)
             raise
@@ -156,7 +165,9 @@ def _export(
     )
 
 
-def _write(target: ExportTarget, frame: DataFrame, batch: int, *, token: str) -> ExportedBatch:
+def _write(
+    target: ExportTarget, frame: DataFrame, batch: int, *, plan: str, token: str
+) -> ExportedBatch:
     """Write the rows of a batch into a staging directory, and publish them."""
     spark = frame.sparkSession  # The query's own, so this setting is of the query alone.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -172,4 +183,4 @@ def _write(target: ExportTarget, frame: DataFrame, batch: int, *, token: str) ->
     has_rows = any(one.name.endswith(".parquet") for one in target.files.files_below(staging))
     # Reads no rows: Parquet has their number at the end of each file.
     records = spark.read.parquet(target.files.url(staging)).count() if has_rows else 0
-    return target.publish(batch, staging, records)
+    return target.publish(batch, staging, records, plan)

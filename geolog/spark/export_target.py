@@ -14,8 +14,12 @@ The attempt whose list of files is stored under the batch's number has won; its 
 renamed to where readers find them. An attempt that finds a list renames what is left of it, and
 writes nothing. So a row is at one place only, a file that readers see is whole, and what an
 attempt that was ended has left is deleted behind the next batch.
+
+A checkpoint that was deleted, or replaced by an older one, plans other records under a number
+that has a list. So the list says how its batch was planned, and such an attempt is refused.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -31,6 +35,9 @@ CHECKPOINT = f"{HIDDEN}/checkpoint"
 
 _IDENTITY = f"{HIDDEN}/export.json"
 _STAGING = f"{HIDDEN}/staging"
+_BATCHES = f"{HIDDEN}/batches"
+_QUERY = f"{CHECKPOINT}/metadata"
+"""Names the query, with an id that another checkpoint does not have."""
 _FORMAT = 1
 _STAGED = re.compile(r"batch-(\d+)-")
 
@@ -53,6 +60,8 @@ class ExportedBatch:
     staging: str
     files: tuple[StoredFile, ...]
     """By their final names."""
+    plan: str = ""
+    """Which records it has: as of `ExportTarget.plan_of`. Empty in lists of older versions."""
 
     @property
     def size_bytes(self) -> int:
@@ -79,6 +88,11 @@ class ExportTarget:
                     " new directory"
                 )
             self.files.create(_IDENTITY, json.dumps(attrs.asdict(identity)))
+        elif self.files.names_in(_BATCHES) and not self.files.is_there(_QUERY):
+            raise ConflictError(
+                f"{self.files.url('')} has an export whose checkpoint is gone: what comes next"
+                " is not known. Export into a new directory"
+            )
         try:
             found = cattrs.structure(json.loads(self.files.read(_IDENTITY)), ExportIdentity)
         except (ValueError, cattrs.BaseValidationError):
@@ -96,19 +110,37 @@ class ExportTarget:
         """The directory in which an attempt writes this batch."""
         return f"{_STAGING}/batch-{batch:06d}-{token}"
 
-    def published(self, batch: int) -> ExportedBatch | None:
-        """The batch if an attempt has published it, finished or not."""
+    def plan_of(self, batch: int) -> str:
+        """What Spark's checkpoint has of a batch that was planned: unequal for other records.
+
+        Spark stores it before it runs the batch, and reads it to repeat the batch.
+        """
+        stored = self.files.read(_QUERY), self.files.read(f"{CHECKPOINT}/offsets/{batch}")
+        return hashlib.sha256("\n".join(stored).encode()).hexdigest()
+
+    def published(self, batch: int, plan: str) -> ExportedBatch | None:
+        """The batch if an attempt has published it, finished or not.
+
+        ConflictError if that one has been planned otherwise.
+        """
         name = _list_of(batch)
         if not self.files.is_there(name):
             return None
         try:
-            return cattrs.structure(json.loads(self.files.read(name)), ExportedBatch)
+            made = cattrs.structure(json.loads(self.files.read(name)), ExportedBatch)
         except (ValueError, cattrs.BaseValidationError):
             raise DamagedBytesError(
                 f"{self.files.url(name)} is damaged: export into a new directory"
             ) from None
+        if made.plan and made.plan != plan:
+            raise ConflictError(
+                f"{self.files.url('')} has batch {batch} with other records than its checkpoint"
+                " has planned now, so the checkpoint was replaced: put the newest one back, or"
+                " export into a new directory"
+            )
+        return made
 
-    def publish(self, batch: int, staging: str, records: int) -> ExportedBatch:
+    def publish(self, batch: int, staging: str, records: int, plan: str) -> ExportedBatch:
         """Publish what was staged. ConflictError if another attempt was faster."""
         staged = self._staged(staging)
         made = ExportedBatch(
@@ -116,6 +148,7 @@ class ExportTarget:
             records,
             staging,
             tuple(attrs.evolve(one, name=_final(batch, one.name)) for one in staged),
+            plan,
         )
         if not self.files.create(_list_of(batch), json.dumps(attrs.asdict(made))):
             raise ConflictError(
@@ -147,7 +180,7 @@ class ExportTarget:
 
 
 def _list_of(batch: int) -> str:
-    return f"{HIDDEN}/batches/{batch:06d}.json"
+    return f"{_BATCHES}/{batch:06d}.json"
 
 
 def _final(batch: int, staged: str) -> str:

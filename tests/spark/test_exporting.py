@@ -4,6 +4,7 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import geolog
 from geolog.spark import export as export_module
 from geolog.spark.export import ExportReport, ExportSource, export
+from geolog.spark.export_target import CHECKPOINT
 from geolog.spark.job_files import JobFiles
 from tests.spark.demo_stream import connected, write
 from tests.spark.short_java import SHORT_JAVA
@@ -117,6 +119,31 @@ def test_an_export_has_each_record_once_though_runs_end_at_every_step(
     assert list(exports.directory.glob("_geolog/staging/*")) == []
 
 
+def test_a_checkpoint_that_is_gone_or_older_is_refused_and_loses_no_rows(
+    exports: Exports, zookeeper: str, tmp_path: Path
+) -> None:
+    stream = "export/restored"
+    checkpoint, backup = exports.directory / CHECKPOINT, tmp_path / "backup"
+    write(zookeeper, stream, count=20, copies=2)
+    exports.run(stream)
+    shutil.copytree(checkpoint, backup)
+    write(zookeeper, stream, count=5, copies=2)
+    exports.run(stream)
+    write(zookeeper, stream, count=5, copies=2)
+
+    checkpoint.rename(tmp_path / "newest")
+    with pytest.raises(ConflictError, match=r"checkpoint is gone.*into a new directory"):
+        exports.run(stream)
+    shutil.copytree(backup, checkpoint)
+    with pytest.raises(ConflictError, match="batch 1 with other records than its checkpoint"):
+        exports.run(stream)
+    shutil.rmtree(checkpoint)
+    (tmp_path / "newest").rename(checkpoint)
+    exports.run(stream)
+
+    assert exports.is_equal_to(stream)
+
+
 def test_the_pages_command_exports_and_tells_each_batch(
     exports: Exports, zookeeper: str, demo: DemoProcess
 ) -> None:
@@ -172,7 +199,7 @@ def test_what_a_directory_or_a_stream_cannot_give_is_refused(
     with connected(zookeeper) as log:
         log.truncate_stream("export/parcels", before=geolog.AtSequence(30))
         log.seal_stream("export/parcels")
-    with pytest.raises(TrimmedError, match="records 20 to 29 were trimmed"):
+    with pytest.raises(TrimmedError, match=r"records 20 to 29 were trimmed.*--accept-gaps, or"):
         exports.run("export/parcels")
     rest = exports.run("export/parcels", accepts_gaps=True)
     assert rest.records == 10
