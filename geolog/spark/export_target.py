@@ -61,7 +61,7 @@ class ExportedBatch:
     files: tuple[StoredFile, ...]
     """By their final names."""
     plan: str = ""
-    """Which records it has: as of `ExportTarget.plan_of`. Empty in lists of older versions."""
+    """Tells its records from others, by `ExportTarget.plan_of`; empty in older lists."""
 
     @property
     def size_bytes(self) -> int:
