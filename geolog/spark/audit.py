@@ -12,7 +12,7 @@ import attrs
 import trio
 from pyspark.sql import SparkSession
 
-from geolog.catalog.descriptions import StreamDescription
+from geolog.protocol.stream_state import parse_target
 from geolog.spark.audit_part import AuditedPart, AuditFinding, audit_part
 from geolog.spark.connecting import check_streams, connect_here
 from geolog.spark.job_errors import spark_errors
@@ -73,7 +73,10 @@ class _Task:
 
 
 def audit(spark: SparkSession, site: AuditSite, streams: Sequence[str] = ()) -> AuditReport:
-    """Audit these streams, or all of the cluster. NoSuchStreamError, UnavailableError."""
+    """Audit these streams or partitions, or all of the cluster.
+
+    NoSuchStreamError, InvalidArgumentError, UnavailableError.
+    """
     started_s = time.monotonic()  # noqa: TID251 - a program without trio.
     tasks = trio.run(_plan, site, streams)
     parts: list[AuditedPart] = []
@@ -126,14 +129,16 @@ async def _plan(site: AuditSite, streams: Sequence[str]) -> list[_Task]:
     async with connect_here(site) as log:
         await check_streams(log, streams)
         names = streams or await log.list_streams()
-        described: list[StreamDescription] = []
+        tasks: dict[tuple[str, int], _Task] = {}
         for name in names:
+            stream, partition = parse_target(name)
             try:
-                described.append(await log.describe_stream(name))
+                described = await log.describe_stream(str(stream))
             except NoSuchStreamError:
                 if streams:
                     raise
-                # It was deleted since it was listed.
-    return [
-        _Task(site, one.name, number) for one in described for number in range(one.partitions)
-    ]
+                continue  # It was deleted since it was listed.
+            numbers = range(described.partitions) if partition is None else [partition]
+            for number in numbers:
+                tasks[str(stream), number] = _Task(site, str(stream), number)
+    return list(tasks.values())

@@ -7,9 +7,10 @@ from typing import Protocol
 
 from geolog.client.connect import connect
 from geolog.client.log import Log
+from geolog.protocol.stream_state import parse_target
 from geolog.spark.surroundings import own_region
 from geolog.transport.seam import Address
-from topology.errors import NoSuchStreamError
+from topology.errors import InvalidArgumentError, NoSuchStreamError
 from topology.nearest import suggestion
 
 
@@ -47,18 +48,41 @@ def connect_here(terms: ClusterTerms) -> AbstractAsyncContextManager[Log]:
     )
 
 
-async def check_streams(log: Log, names: Iterable[str]) -> None:
-    """Look whether these streams exist. NoSuchStreamError."""
+async def check_streams(
+    log: Log, names: Iterable[str], *, takes_partitions: bool = True
+) -> None:
+    """Look whether these streams or partitions exist.
+
+    NoSuchStreamError; InvalidArgumentError if a stream has not so many partitions, or if
+    `takes_partitions` is false and one is named.
+    """
     known = await log.list_streams()
     for name in names:
-        if name not in known:
-            raise NoSuchStreamError(f"there is no stream {name!r}{suggestion(name, known)}")
+        stream, partition = parse_target(name)
+        if str(stream) not in known:
+            told = f"there is no stream {str(stream)!r}"
+            raise NoSuchStreamError(f"{told}{suggestion(str(stream), known)}")
+        if partition is None:
+            continue
+        if not takes_partitions:
+            raise InvalidArgumentError(
+                f"{name} names a partition, and keys decide into which each record goes:"
+                f" name the stream, {stream}"
+            )
+        count = (await log.describe_stream(str(stream))).partitions
+        if partition >= count:
+            raise InvalidArgumentError(
+                f"{stream} has no partition {partition}; its partitions are"
+                f" {'0' if count == 1 else f'0 to {count - 1}'}"
+            )
 
 
-async def look_for_streams(terms: ClusterTerms, names: Iterable[str]) -> None:
+async def look_for_streams(
+    terms: ClusterTerms, names: Iterable[str], *, takes_partitions: bool = True
+) -> None:
     """Look before Spark starts, which takes seconds, whether a job can do anything.
 
-    NoSuchStreamError; InvalidArgumentError if the region is not known.
+    Errors as of `check_streams`; InvalidArgumentError if the region is not known.
     """
     async with connect_here(terms) as log:
-        await check_streams(log, names)
+        await check_streams(log, names, takes_partitions=takes_partitions)

@@ -125,7 +125,7 @@ def _write(
 async def _finish_begun(target: ReplayTarget, writer: str) -> bool:
     """Finish the copy that an earlier run has left. ConflictError if it was finished before."""
     async with connect_here(target) as log:
-        await check_streams(log, [target.stream])
+        await check_streams(log, [target.stream], takes_partitions=False)
         await StreamCatalog(log.access.metadata, log.access.paths).read_writable(
             StreamName.parse(target.stream)
         )

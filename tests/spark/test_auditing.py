@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from geolog.spark.audit import AuditSite, audit
 from tests.spark.demo_stream import connected
-from topology.errors import NoSuchStreamError
+from topology.errors import InvalidArgumentError, NoSuchStreamError
 
 
 def test_a_healthy_stream_is_read_whole_and_has_no_findings(
@@ -24,8 +24,14 @@ def test_a_healthy_stream_is_read_whole_and_has_no_findings(
                 writer.append(b"%d" % number, key=b"%d" % number)
     report = audit(spark, site, ["audit/one"])
 
+    part = audit(spark, site, ["audit/one#1"])
+
     assert report.findings == []
     assert (report.partitions, report.copies) == (2, 3 * report.entries)
     assert report.bytes_read > 0
     with pytest.raises(NoSuchStreamError, match="no stream 'audit/on'; did you mean"):
         audit(spark, site, ["audit/on"])
+    assert part.partitions == 1
+    assert 0 < part.entries < report.entries
+    with pytest.raises(InvalidArgumentError, match="has no partition 2; its partitions are 0"):
+        audit(spark, site, ["audit/one#2"])

@@ -2,6 +2,7 @@
 
 import os
 import random
+from functools import partial
 
 import attrs
 import click
@@ -43,7 +44,7 @@ def command() -> None:
         "geolog pipeline audit --master spark://master:7077",
     ),
 )
-@click.argument("streams", metavar="[STREAM]...", nargs=-1)
+@click.argument("streams", metavar="[STREAM[#P]]...", nargs=-1)
 @_MASTER
 @click.option(
     "--mirror-wait",
@@ -96,7 +97,7 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
         "geolog pipeline export shop/orders s3a://lake/orders --cursor lake",
     ),
 )
-@click.argument("stream", metavar="STREAM")
+@click.argument("stream", metavar="STREAM[#P]")
 @click.argument("directory", metavar="DIRECTORY")
 @_MASTER
 @click.option(
@@ -239,7 +240,7 @@ def replay(
         region=config.region,
         writer=writer,
     )
-    trio.run(look_for_streams, target, [stream])
+    trio.run(partial(look_for_streams, target, [stream], takes_partitions=False))
     files = ReplaySource(files=source, format=chosen, value=value, key=key, order_by=order_by)
     with open_job_session(os.environ, master=master, name="geolog pipeline replay") as spark:
         report = run_replay(spark, files, target)
