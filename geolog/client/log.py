@@ -966,6 +966,8 @@ class Log:
         to: str | None = None,
         home: str | None = None,
         home_epoch: int | None = None,
+        confirmed: Mapping[int, int] | None = None,
+        without: Sequence[str] = (),
         timeout_s: float = 60.0,
         progress: Callable[[str], None] | None = None,
     ) -> FailoverReport:
@@ -979,9 +981,14 @@ class Log:
         are kept aside (`list_divergences`), and the old home becomes a target. progress: called
         with what is done now.
 
-        UnavailableError if the region's mirrors are out of reach; the stream's home is then
-        what it was. NoSuchStreamError, SealedError; InvalidArgumentError if it cannot move
-        there, HomeMoveConflictError if another process moves it.
+        If a log that answers cannot be fetched, the failover is given up. confirmed: for each
+        partition the sequence at which the new home may go on, at the lowest (`goes_on_at` of
+        the plan): it goes on without such a log, if that is not lower. without: regions whose
+        logs are left out, whatever they have.
+
+        UnavailableError if the region's mirrors are out of reach, or would go on lower; the
+        stream's home is then what it was. NoSuchStreamError, SealedError; InvalidArgumentError
+        if it cannot move there, HomeMoveConflictError if another process moves it.
         """
         stream = StreamName.parse(name)
 
@@ -994,18 +1001,25 @@ class Log:
         record = await insist(settled, patience_s=_METADATA_BACK_S)
         check_same_home(record, home, home_epoch)
         config = FailoverConfig(timeout_s=timeout_s)
-        return await self._failovers.move(record, to, config, progress or (lambda _step: None))
+        tell = progress or (lambda _step: None)
+        return await self._failovers.move(
+            record, to, config, tell, confirmed=confirmed, without=without
+        )
 
     @_public
-    async def plan_failover(self, name: str, *, to: str | None = None) -> FailoverPlan:
+    async def plan_failover(
+        self, name: str, *, to: str | None = None, without: Sequence[str] = ()
+    ) -> FailoverPlan:
         """What `failover` would do, and what would be at risk. NoSuchStreamError.
 
+        without: regions whose logs are left out.
         Asks metadata again for a while if it does not answer: its server may be lost, too.
         """
         stream = StreamName.parse(name)
 
         async def plan() -> FailoverPlan:
-            return await self._failovers.plan(await self._catalog.read_latest(stream), to)
+            record = await self._catalog.read_latest(stream)
+            return await self._failovers.plan(record, to, without)
 
         return await insist(plan, patience_s=_METADATA_BACK_S)
 

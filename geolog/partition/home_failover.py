@@ -7,8 +7,8 @@ Rules: PROTOCOL H19, H20 and H25.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import assert_never
@@ -25,7 +25,7 @@ from geolog.catalog.partition_config import PartitionConfig
 from geolog.catalog.segment_records import SegmentRecords
 from geolog.partition.branch_cut import without_dead_branch, without_rows_before_begin
 from geolog.partition.home_move import AGAIN_S, END_S_MAX, HomeMove, follow
-from geolog.partition.mirror_fetch import fetch_into
+from geolog.partition.mirror_fetch import CannotFetchError, FetchProgress, fetch_into
 from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol.failover import (
     Effect,
@@ -77,6 +77,9 @@ class FailoverConfig:
     mirror_patience_s: float = 15.0
     """How long the nodes of a mirror may take."""
 
+    fetch_still_s: float = 15.0
+    """How long nothing may be read from a region before its log counts as unreadable."""
+
 
 @attrs.frozen(kw_only=True)
 class FailoverReport:
@@ -126,6 +129,10 @@ class _Run:
     taken: dict[int, tuple[TakenOver, Watermark | None]] = attrs.field(factory=dict)
     """The new home's mirrors, as they were taken over last, with their last entries."""
     fetched: list[tuple[int, str]] = attrs.field(factory=list)
+    fetching: defaultdict[str, FetchProgress] = attrs.field(
+        factory=partial(defaultdict, FetchProgress)
+    )
+    """Entries that were fetched from each region."""
     out_of_reach: Counter[str] = attrs.field(factory=Counter)
     """Logs of each region that did not answer in time."""
     may_answer_on: Sequence[int] = ()
@@ -152,10 +159,15 @@ class HomeFailover:
         to: str,
         tails: Sequence[HeardTail],
         tell: Callable[[str], None] = lambda _step: None,
+        *,
+        confirmed: Mapping[int, int] | None = None,
+        without: Sequence[str] = (),
     ) -> FailoverReport:
         """Make region `to` the home of a stream, without the old home if it does not answer.
 
-        tails: what targets heard of the old home last. tell: hears what is done now. If it
+        tails: what targets heard of the old home last. tell: hears what is done now. confirmed:
+        for each partition the sequence at which the operator was told that the new home goes
+        on; it does not go on before that. without: regions whose logs are left out. If it
         fails, the stream stays at its home: UnavailableError, or OutcomeUnknownError if
         metadata does not tell. InvalidArgumentError or SealedError if it cannot move there;
         HomeMoveConflictError if another process moves it.
@@ -170,6 +182,8 @@ class HomeFailover:
             others=[one for one in stream.relay_to if one != to],
             home_epoch=stream.home_epoch,
             partitions=stream.partitions,
+            confirmed=confirmed,
+            without=without,
         )
         move = HomeMove(stream=stream, to=to, who=self.who, takeover=self.takeover)
         patience = trio.move_on_after(self.config.timeout_s)
@@ -297,7 +311,7 @@ class HomeFailover:
         """Complete the new home's mirror from another region's log, and end it again."""
         move, number = run.move, fetch.number
         mirror = move.mirror(number)
-        failed: GeologError | None = None
+        failed: CannotFetchError | None = None
         taken, last = run.taken.pop(number)
         try:
             await fetch_into(
@@ -310,11 +324,20 @@ class HomeFailover:
                 forks=_forks_of(run.move, number),
                 takeover=self.takeover,
                 config=self.partition,
+                progress=run.fetching[fetch.region],
+                still_s=self.config.fetch_still_s,
             )
             run.fetched.append((number, fetch.region))
-        except GeologError as error:
+        except CannotFetchError as error:
             _log.warning("%s: could not be completed from %s: %s", mirror, fetch.region, error)
             failed = error
+        except GeologError as error:
+            return run.core.on_failed(
+                UnavailableError(
+                    f"{mirror} cannot take what it lacks from {fetch.region}: {error}. The home"
+                    " is unchanged"
+                )
+            )
         finally:
             move.claims.pop(mirror, None)  # Its writer has released it.
         ended = await self._taken(run, number, move.to)

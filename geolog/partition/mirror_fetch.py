@@ -9,6 +9,7 @@ Rules: PROTOCOL H19.
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import attrs
 import trio
 
 from geolog.background import open_background
@@ -24,10 +25,39 @@ from geolog.protocol.home_record import Fork
 from geolog.protocol.ids import EntryId
 from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
 from geolog.protocol.watermark import Watermark
-from topology.errors import DataLostError
+from topology.errors import DataLostError, GeologError, UnavailableError
 
 _AHEAD_BYTES = 8 << 20
 """Bytes that are in flight to the mirror at a time."""
+
+
+class CannotFetchError(UnavailableError):
+    """A log in another region cannot be read to its end, so a mirror is not completed by it."""
+
+
+@attrs.define(eq=False)
+class FetchProgress:
+    """Counts what all fetches from one region have read: one may wait while others go on."""
+
+    entries_count: int = 0
+
+
+@attrs.define(eq=False)
+class _Reading:
+    """Whether a fetch waits for its source just now."""
+
+    is_waiting: bool = True
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+
+    async def end_once_still(self, progress: FetchProgress, still_s: float) -> None:
+        """Cancel the reading once nothing was read from the region for this long."""
+        while True:
+            before = progress.entries_count
+            was_waiting = self.is_waiting
+            await trio.sleep(still_s)
+            if was_waiting and self.is_waiting and progress.entries_count == before:
+                self.scope.cancel(reason="nothing is read")
+                return
 
 
 class _Unheard:
@@ -48,13 +78,17 @@ async def fetch_into(
     forks: tuple[Fork, ...],
     takeover: Takeover,
     config: PartitionConfig,
+    progress: FetchProgress,
+    still_s: float,
 ) -> None:
     """Append to a mirror that was taken over what `source` has behind `last`.
 
     through: the last entry of the source, whose rows are all completed. When this returns, the
     mirror ends with it, durably, and its claim is released. Any geolog error ends it on the
-    way; what the mirror has then is a prefix of the source. DataLostError if the source does
-    not have what comes next; MirrorDivergedError, NotBehindError if the two logs differ.
+    way; what the mirror has then is a prefix of the source. progress: of all fetches from that
+    region. CannotFetchError if the source does not have what comes next, or if nothing of the
+    region could be read for `still_s`; MirrorDivergedError, NotBehindError if the logs differ.
+    Any other error is the mirror's own.
     """
     async with open_background() as nursery:
         ledgers = LedgerAllocator(
@@ -84,22 +118,45 @@ async def fetch_into(
         nursery.start_soon(writer.run, name=f"owner of {mirror}")
         try:
             ahead_bytes = 0
-            async with aclosing(_entries_behind(source, last, takeover)) as entries:
-                async for entry in entries:
-                    writer.push(entry)
-                    ahead_bytes += entry.encoded.length_bytes
-                    if ahead_bytes > _AHEAD_BYTES:
-                        await writer.wait_durable()
-                        ahead_bytes = 0
+            reading = _Reading()
+            nursery.start_soon(reading.end_once_still, progress, still_s)
+            with reading.scope:
+                async with aclosing(_readable(source, last, takeover)) as entries:
+                    async for entry in entries:
+                        reading.is_waiting = False
+                        progress.entries_count += 1
+                        writer.push(entry)
+                        ahead_bytes += entry.encoded.length_bytes
+                        if ahead_bytes > _AHEAD_BYTES:
+                            await writer.wait_durable()
+                            ahead_bytes = 0
+                        reading.is_waiting = True
+            if reading.scope.cancelled_caught:
+                raise CannotFetchError(f"nothing more of {source} was read for {still_s:g} s")
             await writer.wait_durable()
             if writer.watermark != through:
-                raise DataLostError(
+                raise CannotFetchError(
                     f"{source} was read up to {writer.watermark}; its last entry is {through}"
                 )
         finally:
             with trio.move_on_after(config.close_timeout_s, shield=True):
                 await writer.leave()
             writer.close()
+
+
+async def _readable(
+    source: PartitionName, last: Watermark | None, takeover: Takeover
+) -> AsyncGenerator[MirrorEntry, None]:
+    """As `_entries_behind`. CannotFetchError if the log cannot be read on."""
+    async with aclosing(_entries_behind(source, last, takeover)) as entries:
+        while True:
+            try:
+                entry = await anext(entries)
+            except StopAsyncIteration:
+                return
+            except GeologError as error:
+                raise CannotFetchError(f"{source} cannot be read: {error}") from error
+            yield entry
 
 
 async def _entries_behind(
@@ -115,6 +172,12 @@ async def _entries_behind(
             row = await _row_after(segments, row)
     else:
         row = await segments.row_of(last.segment, last.entry)
+        if row is None:
+            trim = await takeover.partitions.trims.read_latest(source)
+            raise DataLostError(
+                f"the mirror ends at sequence {last.sequence_next}, and {source} begins at"
+                f" {trim.first_sequence}: neither has what lies between"
+            )
     previous = last
     while row is not None:
         first = EntryId(0)

@@ -12,7 +12,9 @@ read anywhere, and then say where its own log begins:
 3. The best log of a partition is the one whose last entry has the highest home epoch, then
    segment, then entry: sequences alone would prefer a dead branch that is long. If the new
    home's mirror is not the best, it fetches from the best what it lacks. If that fails, the
-   next best is taken.
+   next best is taken, but only if that has all that was confirmed: all of the log that could
+   not be fetched, unless the operator was told of a lower end. Else the failover is given up.
+   The operator may name regions whose logs are left out, come what may.
 4. Once the new home has the best of every partition: make it the home, with the fork of each
    partition behind that, in one step that also checks that its mirrors were not claimed since.
 
@@ -25,10 +27,13 @@ Invariants:
    the best entry of all logs that were within reach.
 2. Each fork lies directly behind that entry.
 3. `is_whole` only if each partition was compared with the ended log of the old home.
+4. No fork lies below what was confirmed of its partition; without that, below the end of a log
+   that was ended, and could not be fetched.
 
 Rules: PROTOCOL H19.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Several
 
 import attrs
@@ -54,14 +59,21 @@ class EndedLog:
     """The sequence at which it begins."""
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing: what ends before its beginning is not part of it."""
+        return self.last is None or self.last.sequence_next < self.begins
+
+    @property
     def sequence_next(self) -> Sequence:
         """The sequence behind its last record."""
-        return self.begins if self.last is None else self.last.sequence_next
+        if self.last is None or self.is_empty:
+            return self.begins
+        return self.last.sequence_next
 
     @property
     def rank(self) -> Rank:
         """Orders logs of one partition: the highest is the best."""
-        return rank_of(self.last)
+        return rank_of(None if self.is_empty else self.last)
 
 
 def rank_of(last: Watermark | None) -> Rank:
@@ -93,7 +105,11 @@ class TakeCandidate:
 
 @attrs.frozen
 class FetchMissing:
-    """Bring what the new home's mirror lacks from a region; `on_fetched`, or `on_ended`."""
+    """Bring what the new home's mirror lacks from a region.
+
+    `on_fetched`; `on_not_fetched` if the log there cannot be read, `on_failed` if the new home
+    cannot take it.
+    """
 
     number: int
     region: str
@@ -126,7 +142,10 @@ class _Partition:
     """By region; None for those out of reach. A region that is missing is still asked."""
     segment_highest: int | None = None
     """The highest segment number of any home until now, once it is known."""
-    is_fetching: bool = False
+    unfetched: dict[str, tuple[Sequence, GeologError]] = attrs.field(factory=dict)
+    """By region: where a log ends that could not be fetched from there, and why."""
+    fetching_from: str = ""
+    """The region from which the new home's mirror is being completed."""
     is_ready: bool = False
 
 
@@ -142,12 +161,20 @@ class FailoverCourse:
         others: Several[str],
         home_epoch: int,
         partitions: int,
+        confirmed: Mapping[int, int] | None = None,
+        without: Several[str] = (),
     ) -> None:
-        """home_epoch: of the home that is lost. others: the other regions that have mirrors."""
+        """home_epoch: of the home that is lost. others: the other regions that have mirrors.
+
+        confirmed: for partitions the sequence at which the operator was told that the new home
+        goes on, at least. without: regions whose logs are left out, the old home's among them.
+        """
         self._name = name
         self._home = home
         self._to = to
-        self._mirrors = (to, *others)
+        self._mirrors = (to, *(one for one in others if one not in without))
+        self._confirmed = dict(confirmed or {})
+        self._without = tuple(without)
         self._home_epoch = home_epoch
         self._partitions = [_Partition() for _ in range(partitions)]
         self._is_over = False
@@ -188,7 +215,7 @@ class FailoverCourse:
 
     def on_ended(self, number: int, region: str, ended: EndedLog) -> list[Effect]:
         """The log in that region takes nothing more, and ends so."""
-        self._partitions[number].logs[region] = ended
+        self._partitions[number].logs[region] = None if region in self._without else ended
         return self._compare(number)
 
     def on_out_of_reach(self, number: int, region: str, error: GeologError) -> list[Effect]:
@@ -206,18 +233,22 @@ class FailoverCourse:
     def on_fetched(self, number: int, ended: EndedLog) -> list[Effect]:
         """The new home's mirror has got all that it was to fetch, and ends so."""
         one = self._partitions[number]
-        one.is_fetching = False
+        one.fetching_from = ""
         one.logs[self._to] = ended
         return self._compare(number)
 
     def on_not_fetched(
         self, number: int, region: str, ended: EndedLog, error: GeologError
     ) -> list[Effect]:
-        """The fetch from there failed; the new home's mirror was ended again."""
+        """The log there could not be read to its end; the new home's mirror was ended again."""
         one = self._partitions[number]
-        one.is_fetching = False
+        log = one.logs[region]
+        assert log is not None
+        one.fetching_from = ""
         one.logs[self._to] = ended
-        return self.on_out_of_reach(number, region, error)
+        one.unfetched[region] = (log.sequence_next, error)
+        one.logs[region] = None
+        return self._compare(number)
 
     def on_reclaimed(self, numbers: list[int]) -> list[Effect]:
         """Other processes have taken these mirrors of the new home; it has not changed."""
@@ -243,12 +274,15 @@ class FailoverCourse:
 
     def on_late(self, after_s: float) -> list[Effect]:
         """The time for all steps is over."""
-        behind = [n for n, one in enumerate(self._partitions) if not one.is_ready]
+        behind = [one for one in self._partitions if not one.is_ready]
+        sources = sorted({one.fetching_from for one in behind if one.fetching_from})
         why = (
             f"{len(behind)} of {len(self._partitions)} partitions are not ready in {self._to}"
             if behind
             else "metadata did not answer"
         )
+        if sources:
+            why += f", which fetches what it lacks from {', '.join(sources)}"
         return self.on_failed(
             UnavailableError(
                 f"{self._name} was not failed over to {self._to} within {after_s:g} s: {why}."
@@ -260,7 +294,7 @@ class FailoverCourse:
         """FetchMissing what the new home lacks, or flip if that was the last partition."""
         one = self._partitions[number]
         asked = {self._home, *self._mirrors}
-        if self._is_over or one.is_fetching or one.segment_highest is None:
+        if self._is_over or one.fetching_from or one.segment_highest is None:
             return []
         if not asked <= one.logs.keys():
             return []
@@ -272,9 +306,11 @@ class FailoverCourse:
         )
         if region != self._to and best.rank > mine.rank:
             assert best.last is not None
-            one.is_fetching = True
+            one.fetching_from = region
             return [FetchMissing(number, region, best.last)]
-        if mine.last is None and mine.begins > FIRST_SEQUENCE:
+        if mine.sequence_next < self._least(number):
+            return self.on_failed(self._too_low(number, mine.sequence_next))
+        if mine.is_empty and mine.begins > FIRST_SEQUENCE:
             return self.on_failed(
                 UnavailableError(
                     f"the mirror of {self._name}#{number} in {self._to} begins at sequence"
@@ -287,12 +323,42 @@ class FailoverCourse:
             return []
         return [MakeHome(tuple(map(self._fork, self._partitions)), self.is_whole)]
 
+    def _least(self, number: int) -> int:
+        """The sequence below which the new home must not go on."""
+        unfetched = self._partitions[number].unfetched.values()
+        ends = max((end for end, _ in unfetched), default=FIRST_SEQUENCE)
+        return self._confirmed.get(number, ends)
+
+    def _too_low(self, number: int, sequence: int) -> GeologError:
+        """The error for a log that would go on below what was confirmed."""
+        one = self._partitions[number]
+        away = sorted(
+            region
+            for region, log in one.logs.items()
+            if log is None and region not in self._without
+        )
+        why = "; ".join(
+            f"the log in {region} could not be read to its end, {end}: {error}"
+            for region, (end, error) in sorted(one.unfetched.items())
+        )
+        away_told = f"out of reach: {', '.join(away) or 'none'}"
+        told = f"before {self._least(number)}" + (
+            ", where it was confirmed to go on" if number in self._confirmed else ""
+        )
+        return UnavailableError(
+            f"{self._name} was not failed over to {self._to}: #{number} would go on at sequence"
+            f" {sequence}, {told} ({why or away_told})."
+            " Its home is unchanged. Try again once the nodes there answer, choose another"
+            f" region, or accept the loss and leave a region out (--without"
+            f" {away[0] if away else 'REGION'})"
+        )
+
     def _fork(self, one: _Partition) -> Fork:
         mine = one.logs[self._to]
         assert mine is not None
         assert one.segment_highest is not None
         return fork_behind(
-            mine.last,
+            None if mine.is_empty else mine.last,
             home_epoch=self._home_epoch + 1,
             sequence=mine.sequence_next,
             segment_highest=one.segment_highest,

@@ -45,6 +45,13 @@ _PARALLEL_MAX = 64
     metavar="REGION",
     help="The region to become the home; must be a target. [default: the one that lacks least]",
 )
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="REGION",
+    help="Leave out the logs of a region that cannot be read; what only it has is kept aside"
+    " once it is back. May be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would move, and what is at risk.")
 @click.option("--past", is_flag=True, help="List the stream's past failovers.")
 @click.option(
@@ -68,6 +75,7 @@ def failover(
     stream: str | None,
     home: str | None,
     to: str | None,
+    without: tuple[str, ...],
     dry_run: bool,
     past: bool,
     within_s: float,
@@ -90,7 +98,15 @@ def failover(
             raise click.UsageError("--past is for one stream")
         _show_past(ask(partial(_past, stream)))
         return
-    wish = _Wish(stream, home, to, is_dry=dry_run, within_s=within_s, parallel=parallel)
+    wish = _Wish(
+        stream,
+        home,
+        to,
+        without=without,
+        is_dry=dry_run,
+        within_s=within_s,
+        parallel=parallel,
+    )
     run_to_a_signal(_failover, wish)
 
 
@@ -103,6 +119,7 @@ class _Wish:
     stream: str | None
     home: str | None
     to: str | None
+    without: tuple[str, ...] = attrs.field(kw_only=True)
     is_dry: bool = attrs.field(kw_only=True)
     within_s: float = attrs.field(kw_only=True)
     parallel: int = attrs.field(kw_only=True)
@@ -118,7 +135,10 @@ async def _failover(wish: _Wish) -> None:
             if not names:
                 raise NotFoundError(f"no regional stream has its home in {wish.home!r}")
         plans = await all_of(
-            [partial(log.plan_failover, one, to=wish.to) for one in names],
+            [
+                partial(log.plan_failover, one, to=wish.to, without=wish.without)
+                for one in names
+            ],
             at_once_max=wish.parallel,
         )
         now_us = log.access.now_us()
@@ -211,6 +231,8 @@ async def _move_all(log: Log, plans: list[FailoverPlan], asked_count: int, wish:
             to=one.to,
             home=one.home,
             home_epoch=one.home_epoch,
+            confirmed=one.goes_on_at,
+            without=wish.without,
             timeout_s=wish.within_s,
         )
         for one in plans

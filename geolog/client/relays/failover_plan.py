@@ -27,7 +27,7 @@ class FoundEnd:
     sequence_next: int
     """The sequence behind its last record."""
     lacks: int = 0
-    """Records in the middle that its home dropped before it got them."""
+    """Records that its home has dropped, or is to drop, and that it never got."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,6 +68,11 @@ class FailoverPlan:
     """Why the stream cannot be failed over now; None if nothing is known."""
     is_wrong: bool = False
     """Whether it cannot be failed over there at any time."""
+
+    @property
+    def goes_on_at(self) -> dict[int, int]:
+        """For each partition the sequence at which the new home would go on, at least."""
+        return {one.partition: one.from_sequence for one in self.ranges}
 
     @property
     def at_risk_records(self) -> int | None:

@@ -3,7 +3,7 @@
 Rules: PROTOCOL H19, H20 and H22.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import TypeVar
@@ -93,16 +93,22 @@ class Failovers:
     check_room: Callable[[StreamRecord, str], Awaitable[None]]
     """Raises NotEnoughNodesError if a region cannot hold a ledger of the stream now."""
 
-    async def plan(self, record: StreamRecord, to: str | None) -> FailoverPlan:
-        """What failing the stream over would do, as far as that can be told."""
+    async def plan(
+        self, record: StreamRecord, to: str | None, without: Sequence[str] = ()
+    ) -> FailoverPlan:
+        """What failing the stream over would do, as far as that can be told.
+
+        without: regions whose logs are left out.
+        """
         why_never: str | None = None
         try:
             _check(record, to)
+            check_left_out(record, to, without)
         except (InvalidArgumentError, SealedError) as error:
             why_never = str(error)
         if record.home is None:
             return failover_plan(record, to, (), (), {}, why_never=why_never)
-        regions = (record.home, *record.relay_to)
+        regions = [one for one in (record.home, *record.relay_to) if one not in without]
         ends, reports = await both(
             partial(
                 all_of,
@@ -170,6 +176,7 @@ class Failovers:
                 lacks=max(
                     0 if trim.gap is None else trim.gap.end - trim.gap.first,
                     trim.first_sequence - at_home.first_sequence,
+                    trim.evicted_before - sequence,
                 ),
             )
         return None
@@ -200,12 +207,16 @@ class Failovers:
         to: str | None,
         config: FailoverConfig,
         tell: Callable[[str], None],
+        *,
+        confirmed: Mapping[int, int] | None = None,
+        without: Sequence[str] = (),
     ) -> FailoverReport:
         """Fail the stream over: see `HomeFailover`. UnavailableError if no region can be it."""
         _check(record, to)
+        check_left_out(record, to, without)
         if to is None:
             tell("comparing mirrors")
-            plan = await self.plan(record, None)
+            plan = await self.plan(record, None, without)
             if plan.why_not is not None:
                 raise UnavailableError(f"{plan.why_not}. Nothing was changed")
             to = plan.to
@@ -217,7 +228,9 @@ class Failovers:
             partition=self.partition,
             config=config,
         )
-        return await failover.move(record, to, heard_of(reports, record), tell)
+        return await failover.move(
+            record, to, heard_of(reports, record), tell, confirmed=confirmed, without=without
+        )
 
     async def failovers(self, record: StreamRecord) -> list[FailoverRecord]:
         """The failovers of the stream, the first one first."""
@@ -308,6 +321,21 @@ async def insist(ask: Callable[[], Awaitable[T]], *, patience_s: float) -> T:
             if not error.retriable or trio.current_time() >= until_s:
                 raise
         await trio.sleep(_AGAIN_S)
+
+
+def check_left_out(record: StreamRecord, to: str | None, without: Sequence[str]) -> None:
+    """InvalidArgumentError unless these are regions of the stream, and not the new home."""
+    known = [str(record.home), *record.relay_to]
+    for region in without:
+        if region not in known:
+            raise InvalidArgumentError(
+                f"{record.name} has no log in {region!r} to leave out; it has logs in"
+                f" {', '.join(known)}"
+            )
+        if region == to:
+            raise InvalidArgumentError(
+                f"{region} is to be the home of {record.name}, so its log cannot be left out"
+            )
 
 
 def _check(record: StreamRecord, to: str | None) -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -44,7 +44,10 @@ class MovingLog:
         await trio.lowlevel.checkpoint()
         return StreamHome(region=self.homes[name], home_epoch=1, moving_to="")
 
-    async def plan_failover(self, name: str, *, to: str | None) -> FailoverPlan:
+    async def plan_failover(
+        self, name: str, *, to: str | None, without: Sequence[str]
+    ) -> FailoverPlan:
+        assert not without
         return FailoverPlan(
             stream=name,
             home=self.homes[name],
@@ -65,8 +68,18 @@ class MovingLog:
         self.homes[name] = to
 
     async def failover(
-        self, name: str, *, to: str, home: str | None, home_epoch: int | None, timeout_s: float
+        self,
+        name: str,
+        *,
+        to: str,
+        home: str | None,
+        home_epoch: int | None,
+        confirmed: Mapping[int, int],
+        without: Sequence[str],
+        timeout_s: float,
     ) -> FailoverReport:
+        assert not confirmed
+        assert not without
         before = self.homes[name]
         await self._move(name, to, home)
         return FailoverReport(

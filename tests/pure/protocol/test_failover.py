@@ -1,4 +1,8 @@
-"""A failover, while logs answer in any order, or not at all, and fetches may fail."""
+"""A failover, while logs answer in any order, or not at all, and fetches may fail.
+
+It ends with the best log that was to be compared, or with one that the operator was told of, or
+it is given up.
+"""
 
 import attrs
 from hypothesis import given, settings
@@ -48,6 +52,8 @@ class World:
     unreachable: set[tuple[int, str]]
     failing: set[tuple[int, str]]
     """Fetches that fail on the way."""
+    confirmed: dict[int, int]
+    without: set[str]
     under_way: list[Effect] = attrs.field(factory=list)
     made: MakeHome | None = None
     ended: list[EndFailover] = attrs.field(factory=list)
@@ -58,6 +64,16 @@ class World:
         while self.under_way:
             place = choices.pop() % len(self.under_way) if choices else 0
             self.under_way += self.perform(self.under_way.pop(place))
+
+    def least(self, number: int, begun: dict[str, int]) -> int:
+        """The sequence below which the new home must not begin."""
+        compared = [
+            2 * begun[region]
+            for region in REGIONS
+            if region == TO
+            or ((number, region) not in self.unreachable and region not in self.without)
+        ]
+        return self.confirmed.get(number, max(compared))
 
     def ended_log(self, number: int, region: str) -> EndedLog:
         return EndedLog(last=mark_of(self.counts[number][region]), row_highest=4)
@@ -96,13 +112,22 @@ class World:
 
 
 worlds = st.builds(
-    lambda counts, unreachable, failing: World(
+    lambda counts, unreachable, failing, confirmed, without: World(
         FailoverCourse(
-            "s", home=HOME, to=TO, others=OTHERS, home_epoch=2, partitions=len(counts)
+            "s",
+            home=HOME,
+            to=TO,
+            others=OTHERS,
+            home_epoch=2,
+            partitions=len(counts),
+            confirmed=confirmed,
+            without=sorted(without),
         ),
         counts,
         unreachable,
         failing,
+        confirmed,
+        without,
     ),
     st.lists(
         st.fixed_dictionaries({region: st.integers(0, 12) for region in REGIONS}),
@@ -111,6 +136,8 @@ worlds = st.builds(
     ),
     st.sets(st.tuples(st.integers(0, 2), st.sampled_from([HOME, *OTHERS]))),
     st.sets(st.tuples(st.integers(0, 2), st.sampled_from([HOME, *OTHERS]))),
+    st.dictionaries(st.integers(0, 2), st.integers(0, 24), max_size=3),
+    st.sets(st.sampled_from([HOME, *OTHERS]), max_size=2),
 )
 
 
@@ -122,19 +149,30 @@ def test_the_new_home_begins_behind_the_best_log_that_could_be_read(
     begun = [dict(one) for one in world.counts]
     world.run(choices)
 
-    assert world.made is not None
+    if world.made is None:
+        (ended,) = world.ended
+        assert "would go on at sequence" in str(ended.error)
+        assert any(
+            2 * count[TO] < world.least(number, begun[number])
+            for number, count in enumerate(world.counts)
+        )
+        return
     assert not world.ended
     for number, fork in enumerate(world.made.forks):
         readable = [
             begun[number][region]
             for region in REGIONS
-            if region == TO or (number, region) not in world.unreachable | world.failing
+            if region == TO
+            or (
+                (number, region) not in world.unreachable | world.failing
+                and region not in world.without
+            )
         ]
         count = world.counts[number][TO]
         last = mark_of(count)
         assert count >= max(readable)
         assert fork.home_epoch == 3
-        assert fork.sequence == 2 * count
+        assert fork.sequence == 2 * count >= world.least(number, begun[number])
         if last is not None:
             assert (fork.segment, fork.entry) == (last.segment, last.entry + 1)
         assert 4 + fork.segment_offset + 1 == fork.segment_next > SEGMENT_HIGHEST
@@ -171,7 +209,10 @@ def test_mirrors_that_were_claimed_meanwhile_are_taken_again(world: World, numbe
                 return self.core.on_reclaimed([number])
             return super().perform(effect)
 
-    again = Reclaimed(world.core, world.counts, world.unreachable, world.failing)
+    core = FailoverCourse(
+        "s", home=HOME, to=TO, others=OTHERS, home_epoch=2, partitions=len(world.counts)
+    )
+    again = Reclaimed(core, world.counts, world.unreachable, set(), {}, set())
     again.run([])
 
     assert is_reclaimed
