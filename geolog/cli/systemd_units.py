@@ -6,7 +6,8 @@ All hosts can have the same units: their differences are in the settings file.
 Servers start in the order of SERVERS, and stop in the opposite one: a proxy hands over its
 partitions while the storage node of its host still answers. ZooKeeper counts as started once it
 runs, since it answers only when most of the voters do. Each other server counts as started
-when it answers (`Type=notify`), however long that takes.
+when it answers (`Type=notify`), however long that takes. So the target waits for none of them:
+else the host's own start would not end before ZooKeeper has its majority.
 """
 
 import itertools
@@ -137,7 +138,9 @@ def _units_of(plan: UnitPlan, server: str) -> list[_Unit]:
 
 def _target() -> str:
     return (
-        f"{_written_by(TARGET)}[Unit]\nDescription=geolog servers of this host\n\n"
+        f"{_written_by(TARGET)}[Unit]\nDescription=geolog servers of this host\n"
+        "# By default it, and multi-user.target after it, would wait for all servers.\n"
+        "DefaultDependencies=no\nConflicts=shutdown.target\nBefore=shutdown.target\n\n"
         "[Install]\nWantedBy=multi-user.target\n"
     )
 

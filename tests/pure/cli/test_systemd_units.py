@@ -58,7 +58,9 @@ def test_each_server_has_a_service_and_the_target_starts_them() -> None:
         *("geolog-zookeeper.service", "geolog-storage.service", "geolog-proxy.service"),
         *("geolog-relay.service", "geolog.target"),
     ]
-    assert values_of(written.pop("geolog.target"), "WantedBy") == ["multi-user.target"]
+    target = written.pop("geolog.target")
+    assert values_of(target, "WantedBy") == ["multi-user.target"]
+    assert values_of(target, "DefaultDependencies") == ["no"], "the host's start waits for it"
     assert {values_of(text, "WantedBy")[0] for text in written.values()} == {"geolog.target"}
     assert {values_of(text, "PartOf")[0] for text in written.values()} == {"geolog.target"}
     assert {values_of(text, "User")[0] for text in written.values()} == {"geolog"}
