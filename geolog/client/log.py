@@ -68,7 +68,7 @@ from geolog.client.reading.stream_reader import (
 from geolog.client.reading.subscribing import SubscriptionConfig
 from geolog.client.relays.divergence_export import export_into
 from geolog.client.relays.failover_plan import FailoverPlan
-from geolog.client.relays.failovers import Divergence, Failovers, insist
+from geolog.client.relays.failovers import Divergence, Failovers, SilentHomes, insist
 from geolog.client.relays.local_only_count import local_only_in
 from geolog.client.relays.mirror_begins import (
     check_begin_of_more,
@@ -299,6 +299,7 @@ class Log:
         )
 
         self.links = links(self._catalog)
+        self._silent_homes = SilentHomes()
         """Reports of relays."""
         self._is_closed = False
 
@@ -1105,7 +1106,8 @@ class Log:
             who=self._who,
             upkeep=self.partition_opener.upkeep,
             links=self.links,
-            end_of=partial(self._tail.end_of, may_be_emptied=True),
+            silent=self._silent_homes,
+            look_at_end=partial(self._tail.end_of, may_be_emptied=True, may_recover=False),
             partition=self._config.partition,
             check_room=self._check_room,
         )

@@ -42,8 +42,10 @@ from geolog.protocol.failover_record import (
     FailoverRecord,
     HeardTail,
     RangeAtRisk,
+    RiskTotal,
     latest_tails,
     range_at_risk,
+    risk_total,
 )
 from geolog.protocol.home_record import Fork
 from geolog.protocol.isolation_lease import longest_lease_s, wait_of_failover_s
@@ -57,7 +59,7 @@ _AT_ONCE_MAX = 256
 """Logs that are ended, taken over or fetched at the same time."""
 
 _GONE_AFTER = 8
-"""A region where so many logs did not answer is not waited for long any more."""
+"""A lost home of which so many logs did not answer is not waited for long any more."""
 _GONE_S = 0.5
 
 
@@ -110,11 +112,9 @@ class FailoverReport:
         return all(one.is_nothing_lost for one in self.ranges)
 
     @property
-    def at_risk_records(self) -> int | None:
-        """Records known to be missing in the new home; None if nothing is known."""
-        counts = [one.records_count for one in self.ranges]
-        known = [one for one in counts if one is not None]
-        return sum(known) if len(known) == len(counts) else None
+    def at_risk(self) -> RiskTotal:
+        """Total that the new home may lack."""
+        return risk_total(self.ranges)
 
 
 @attrs.define(eq=False)
@@ -135,6 +135,8 @@ class _Run:
     """Entries that were fetched from each region."""
     out_of_reach: Counter[str] = attrs.field(factory=Counter)
     """Logs of each region that did not answer in time."""
+    compared: dict[int, set[str]] = attrs.field(factory=dict)
+    """For each partition the regions whose mirrors were taken."""
     may_answer_on: Sequence[int] = ()
     ranges: tuple[RangeAtRisk, ...] = ()
     marked_s: float = 0.0
@@ -275,9 +277,9 @@ class HomeFailover:
         return [*effects, *core.on_out_of_reach(number, home, failed)]
 
     def _patience_s(self, run: _Run, region: str, patience_s: float) -> float:
-        """How long to wait for a log in a region: not long once several did not answer."""
-        is_gone = run.out_of_reach[region] >= _GONE_AFTER and region != run.move.to
-        return min(patience_s, _GONE_S) if is_gone else patience_s
+        """How long to wait for a log in a region."""
+        is_home = region == run.move.stream.home
+        return patience_of(patience_s, run.out_of_reach[region], is_home=is_home)
 
     async def _take(self, run: _Run, number: int, region: str) -> list[Effect]:
         failed: GeologError = UnavailableError(f"{region} did not answer")
@@ -299,6 +301,7 @@ class HomeFailover:
         )
         trim = await partitions.trims.read(name)
         last = await without_rows_before_begin(name, taken, last, trim, self.takeover)
+        run.compared.setdefault(number, set()).add(region)
         if region == run.move.to:
             run.taken[number] = taken, last
         return EndedLog(
@@ -364,6 +367,9 @@ class HomeFailover:
                 tail=run.tails.get(number),
                 known=run.known.get(number, 0),
                 is_nothing_lost=run.core.is_ended_at_home(number),
+                compared=run.compared.get(number, ()),
+                from_us=_last_append_us(run, number),
+                passed_s=run.flipping_s - run.began_s,
             )
             for number, fork in enumerate(flip.forks)
         )
@@ -412,6 +418,22 @@ def _told_nothing(move: HomeMove, core: FailoverCourse) -> list[int]:
         for number, owner in sorted(move.owners_at_home.items())
         if owner.may_answer_always and not core.is_ended_at_home(number)
     ]
+
+
+def patience_of(patience_s: float, silent_count: int, *, is_home: bool) -> float:
+    """How long to wait for a log in a region of which so many gave no answer in time.
+
+    Not long at a home that is lost. Elsewhere single logs may be slow, and the records of a
+    better one that is passed over are left behind.
+    """
+    return min(patience_s, _GONE_S) if is_home and silent_count >= _GONE_AFTER else patience_s
+
+
+def _last_append_us(run: _Run, number: int) -> int | None:
+    """When the last record of the new home's log was appended, by the clock of its home."""
+    if number not in run.taken:
+        return None
+    return run.taken[number][0].state.append_time_us or None
 
 
 def _forks_of(move: HomeMove, number: int) -> tuple[Fork, ...]:

@@ -67,11 +67,13 @@ class TailFinder:
         self._contradictions: dict[PartitionName, str] = {}  # While the end is looked for.
 
     async def end_of(
-        self, name: PartitionName, *, may_be_emptied: bool = False
+        self, name: PartitionName, *, may_be_emptied: bool = False, may_recover: bool = True
     ) -> PartitionEnd:
         """The end of the partition at some moment after this call; the caller bounds the wait.
 
-        may_be_emptied: whether the list may lose all its rows. NoSuchStreamError.
+        may_be_emptied: whether the list may lose all its rows. may_recover: whether a ledger
+        that nobody moves on is recovered, which fences its writer; else it ends at least where
+        it is answered with. NoSuchStreamError.
         """
         self._contradictions.pop(name, None)
         search = EndSearch(
@@ -79,6 +81,7 @@ class TailFinder:
             absences=self._absences,
             recoveries=self._recoveries,
             may_be_emptied=may_be_emptied,
+            may_recover=may_recover,
         )
         step = search.begin()
         while True:

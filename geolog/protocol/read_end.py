@@ -26,14 +26,16 @@ every `LOOK_S`, and for certain as soon as a member knows of a fence that the re
 mention. If the ledger is OPEN, it looks for the owner, and waits for one that is there or may
 come back (`OwnerAbsences`). Before an owner counts as gone, a quorum of metadata must say so,
 since a recovery fences for good. If the ledger is IN_RECOVERY, that recovery is left alone for
-a while (`RecoveryPatience`). Otherwise the ledger is recovered, and the search begins again.
+a while (`RecoveryPatience`). Otherwise the ledger is recovered, and the search begins again. A
+search that only looks ends behind the LAC instead, and says that the log may end later.
 
 A member that is fenced although metadata says for certain that the ledger is OPEN contradicts
 it: one of the two was set back. There is no end then; the search reports the contradiction, and
 asks again. The caller bounds the search: a read fails rather than end short.
 
 Invariants:
-1. An end is found only after a certain answer that followed all others about its segment.
+1. An end is found only after a certain answer that followed all others about its segment,
+   unless it says that the log may end later.
 2. An end in a ledger that is not CLOSED is covered by the LAC.
 3. An OPEN ledger is recovered only after a certain look for its owner.
 
@@ -73,6 +75,8 @@ class PartitionEnd:
     append_time_us: int
     row: int | None = None
     """Number of the segment's row in a mirror's list; None at home."""
+    is_least: bool = False
+    """Whether the partition may end later: the search was not to recover its last ledger."""
 
     @property
     def is_emptied(self) -> bool:
@@ -234,9 +238,15 @@ class EndSearch:
         absences: OwnerAbsences[PartitionName],
         recoveries: RecoveryPatience,
         may_be_emptied: bool = False,
+        may_recover: bool = True,
     ) -> None:
-        """may_be_emptied: whether the list may lose all its rows, as that of a mirror may."""
+        """may_be_emptied: whether the list may lose all its rows, as that of a mirror may.
+
+        may_recover: whether a ledger is recovered if nobody is left to move its LAC.
+        """
         self._name = name
+        self._may_recover = may_recover
+        self._is_least = False
         self._may_be_emptied = may_be_emptied
         self._absences = absences
         self._recoveries = recoveries
@@ -324,7 +334,7 @@ class EndSearch:
         if found.state is LedgerState.OPEN:
             return LookForOwner(is_certain=False)
         if self._recoveries.on_recovery(found.ledger, found.epoch, now_s=now_s):
-            return Recover(found.ledger)
+            return self._recover_or_end(now_s)
         return self._go_on_probing(now_s)
 
     def on_owner(
@@ -336,9 +346,9 @@ class EndSearch:
         )
         if not is_gone:
             return self._go_on_probing(now_s)
-        if not is_certain:  # A deposed leader may not have heard of the owner.
-            return LookForOwner(is_certain=True)
-        return Recover(self._open_tail.ledger.ledger)
+        if not is_certain and self._may_recover:
+            return LookForOwner(is_certain=True)  # A deposed leader may not have heard of it.
+        return self._recover_or_end(now_s)
 
     def on_recovered(self, ledger: LedgerId) -> Step:
         """The ledger is CLOSED now."""
@@ -365,13 +375,27 @@ class EndSearch:
         assert segment is not None
         end = segment.numbering.in_segment(EntryId(entry + 1))
         return EndFound(
-            PartitionEnd(segment.segment, end, next_sequence, append_time_us, segment.row)
+            PartitionEnd(
+                segment.segment, end, next_sequence, append_time_us, segment.row, self._is_least
+            )
         )
 
     @property
     def _open_tail(self) -> _OpenTail:
         assert self._tail is not None, f"{self._name}: no ledger is being probed"
         return self._tail
+
+    def _recover_or_end(self, now_s: float) -> Step:
+        """Nobody moves the LAC: recover the ledger, or end behind the LAC for a mere look."""
+        tail = self._open_tail
+        if self._may_recover:
+            return Recover(tail.ledger.ledger)
+        assert tail.view is not None
+        lac = max(tail.lac, tail.view.lac)
+        if lac == NO_ENTRY and tail.view.end is None:  # Too few members have answered.
+            return self._go_on_probing(now_s)
+        self._is_least = True
+        return self._end_at(tail.ledger, EntryId(lac + 1))
 
     def _go_on_probing(self, now_s: float) -> Step:
         """Wait for the owner, or for another's recovery."""
@@ -413,7 +437,8 @@ class EndSearch:
         assert segment is not None
         before = segment.first_sequence, segment.append_time_us_before
         first = segment.numbering.first
-        return EndFound(PartitionEnd(segment.segment, first, *before, segment.row))
+        found = PartitionEnd(segment.segment, first, *before, segment.row, self._is_least)
+        return EndFound(found)
 
 
 def _end_of_completed(segment: SegmentRecord) -> PartitionEnd:

@@ -9,10 +9,20 @@ Rules: PROTOCOL H22.
 from collections import OrderedDict
 from collections.abc import Callable
 
+import attrs
+import trio
+
 from geolog.protocol.failover_record import HeardTail
 
 TAILS_MAX = 100_000
 """Partitions to remember; the one that was heard of least recently goes first."""
+
+
+@attrs.frozen
+class _Heard:
+    tail: HeardTail
+    heard_s: float
+    """By the clock that is never set: ages are counted by it."""
 
 
 class HeardTails:
@@ -20,7 +30,7 @@ class HeardTails:
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self._now_us = now_us
-        self._tails: OrderedDict[tuple[str, int], HeardTail] = OrderedDict()
+        self._tails: OrderedDict[tuple[str, int], _Heard] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"HeardTails({len(self._tails)} partitions)"
@@ -34,14 +44,16 @@ class HeardTails:
         home: str,
         home_epoch: int,
         sequence_next: int,
+        lag_bytes: int,
+        tail_us: int,
         region: str,
     ) -> None:
         """A home has told the end of one of its logs; an older home is not listened to."""
         key = life, partition
         known = self._tails.get(key)
-        if known is not None and known.home_epoch > home_epoch:
+        if known is not None and known.tail.home_epoch > home_epoch:
             return
-        self._tails[key] = HeardTail(
+        tail = HeardTail(
             stream=stream,
             life=life,
             partition=partition,
@@ -50,11 +62,18 @@ class HeardTails:
             region=region,
             sequence_next=sequence_next,
             heard_us=self._now_us(),
+            lag_bytes=lag_bytes,
+            tail_us=tail_us or None,
         )
+        self._tails[key] = _Heard(tail, trio.current_time())
         self._tails.move_to_end(key)
         if len(self._tails) > TAILS_MAX:
             self._tails.popitem(last=False)
 
     def all(self) -> tuple[HeardTail, ...]:
-        """The last tail of each partition."""
-        return tuple(self._tails.values())
+        """The last tail of each partition, with its age."""
+        now_s = trio.current_time()
+        return tuple(
+            attrs.evolve(one.tail, heard_ago_s=now_s - one.heard_s)
+            for one in self._tails.values()
+        )

@@ -212,6 +212,8 @@ class TargetBridge:
                     home=self._home,
                     home_epoch=channel.asked.home_epoch,
                     sequence_next=tail.sequence_next,
+                    lag_bytes=tail.size_bytes,
+                    tail_us=tail.append_time_us,
                     region=self._hello.region,
                 )
 

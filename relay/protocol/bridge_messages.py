@@ -125,7 +125,7 @@ class TailTold:
     append_time_us: int
     """Of the last entry, by the home's clock."""
     size_bytes: int
-    """Bytes of entries that the home has sent or has yet to send on the channel."""
+    """Bytes of the log's entries that the target has not told to be durable."""
 
 
 @attrs.frozen

@@ -10,10 +10,13 @@ import attrs
 from geolog.protocol.failover_record import (
     HeardTail,
     RangeAtRisk,
+    RiskTotal,
     latest_tails,
     range_at_risk,
+    risk_total,
 )
-from geolog.protocol.stream_state import StreamRecord
+from geolog.protocol.isolation_lease import longest_lease_s, wait_of_failover_s
+from geolog.protocol.stream_state import OwnerRecord, StreamRecord
 
 
 @attrs.frozen(kw_only=True)
@@ -22,10 +25,12 @@ class FoundEnd:
 
     region: str
     partition: int
-    rank: tuple[int, int, int]
-    """Home epoch, segment and entry behind its last one, up to the branch point."""
     sequence_next: int
     """The sequence behind its last record."""
+    append_time_us: int = 0
+    """When its last record was appended, by the clock of its home; 0 if it has none."""
+    is_least: bool = False
+    """Whether it may end later: nobody has closed it, and the look is not to."""
     lacks: int = 0
     """Records that its home has dropped, or is to drop, and that it never got."""
 
@@ -62,6 +67,15 @@ class FailoverPlan:
     home_answers: bool
     """Whether the logs at home can be read to their ends: then nothing is lost, and the home
     may not be lost at all."""
+    home_partitions_reached: int = 0
+    """Partitions of whose log at home something could be read: if any, the home may not be
+    lost at all."""
+    may_answer_on: tuple[int, ...] = ()
+    """Partitions whose owner at home would go on acknowledging appends if it is only cut off
+    from metadata: it has no lease (`on_isolation="continue"`, or `stop` was set shortly
+    before)."""
+    lease_wait_s: float = 0.0
+    """How long a failover waits until all leases of owners at home are over."""
     ranges: tuple[RangeAtRisk, ...]
     """For each partition what would be at risk."""
     why_not: str | None
@@ -75,17 +89,9 @@ class FailoverPlan:
         return {one.partition: one.from_sequence for one in self.ranges}
 
     @property
-    def at_risk_records(self) -> int | None:
-        """Records known to be at risk, in all; None if for a partition nothing is known."""
-        counts = [one.records_count for one in self.ranges]
-        known = [one for one in counts if one is not None]
-        return sum(known) if len(known) == len(counts) else None
-
-    @property
-    def heard_us(self) -> int | None:
-        """When the oldest of the tails was heard that this is told by; None without any."""
-        heard = [one.heard_us for one in self.ranges if one.heard_us is not None]
-        return min(heard, default=None)
+    def at_risk(self) -> RiskTotal:
+        """Total at risk in all partitions."""
+        return risk_total(self.ranges)
 
 
 def failover_plan(
@@ -96,12 +102,14 @@ def failover_plan(
     known: Mapping[int, int],
     *,
     why_never: str | None,
+    owners: Mapping[int, OwnerRecord] | None = None,
 ) -> FailoverPlan:
     """The plan for one stream.
 
     found: the ends that could be read, the home's among them. tails: what was heard of the
     home. known: for each partition the sequence behind the last record that metadata knows the
-    home to have. why_never: why it cannot move there whatever the logs have.
+    home to have. why_never: why it cannot move there whatever the logs have. owners: the owner
+    records of its partitions at home.
     """
     home = record.home
     by_partition: dict[int, list[FoundEnd]] = {}
@@ -127,7 +135,10 @@ def failover_plan(
     why_not = why_never
     if why_not is None:
         why_not = _why_not_now(record, chosen, candidates)
-    at_home = {one.partition for one in found if one.region == home}
+    reached = {one.partition for one in found if one.region == home}
+    at_home = {one.partition for one in found if one.region == home and not one.is_least}
+    owners = owners or {}
+    lease_s = longest_lease_s(record.isolation_lease_s, owners.values())
     heard = latest_tails(tails)
     return FailoverPlan(
         stream=str(record.name),
@@ -137,6 +148,17 @@ def failover_plan(
         partitions=record.partitions,
         candidates=tuple(candidates),
         home_answers=len(at_home) == record.partitions,
+        home_partitions_reached=len(reached),
+        may_answer_on=tuple(
+            number
+            for number in range(record.partitions)
+            if number not in at_home
+            and (
+                record.isolation_lease_s is None
+                or (number in owners and owners[number].may_answer_always)
+            )
+        ),
+        lease_wait_s=wait_of_failover_s(lease_s),
         ranges=tuple(
             _at_risk(
                 number,
@@ -149,6 +171,21 @@ def failover_plan(
         ),
         why_not=why_not,
         is_wrong=why_never is not None,
+    )
+
+
+def unplanned(stream: str, home: str | None, to: str | None, why_not: str) -> FailoverPlan:
+    """The plan for a stream of which nothing could be found out."""
+    return FailoverPlan(
+        stream=stream,
+        home=home,
+        home_epoch=0,
+        to=to or "",
+        partitions=0,
+        candidates=(),
+        home_answers=False,
+        ranges=(),
+        why_not=why_not,
     )
 
 
@@ -195,10 +232,13 @@ def _at_risk(
     *,
     is_whole: bool,
 ) -> RangeAtRisk:
+    best = max(ends, key=lambda one: one.sequence_next, default=None)
     return range_at_risk(
         number,
-        from_sequence=max((one.sequence_next for one in ends), default=0),
+        from_sequence=0 if best is None else best.sequence_next,
         tail=tail,
         known=known,
         is_nothing_lost=is_whole,
+        compared=[one.region for one in ends],
+        from_us=None if best is None else best.append_time_us or None,
     )

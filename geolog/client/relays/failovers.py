@@ -15,7 +15,7 @@ from geolog.background import all_of, both
 from geolog.catalog.home_moves import check_can_move
 from geolog.catalog.partition_config import PartitionConfig
 from geolog.client.relays.failover_plan import FailoverPlan, FoundEnd, failover_plan
-from geolog.client.relays.relay_links import RelayLinks, heard_of
+from geolog.client.relays.relay_links import RelayLinks
 from geolog.partition.home_failover import (
     FailoverConfig,
     FailoverReport,
@@ -30,6 +30,7 @@ from geolog.protocol.ids import NO_ENTRY, SegmentEntry
 from geolog.protocol.read_end import PartitionEnd
 from geolog.protocol.stream_state import (
     FIRST_HOME_EPOCH,
+    OwnerRecord,
     PartitionName,
     StreamRecord,
 )
@@ -46,6 +47,12 @@ _HOME_END_S = 4.0
 _MIRROR_END_S = 10.0
 """How long the end of a log is looked for before it counts as out of reach. Over slow links a
 mirror that is written may take some seconds; the home is lost, most often."""
+
+_SILENT_AFTER = 8
+_SILENT_END_S = 1.5
+_SILENT_FOR_S = 60.0
+"""If so many logs of a home in a row gave no end, a look at the next ones takes less time, for
+so long: plans for a thousand streams of a lost home would else take many minutes."""
 
 _AT_ONCE_MAX = 32
 _AGAIN_S = 0.2
@@ -81,6 +88,29 @@ class Divergence:
         return f"{self.region}~{self.home_epoch}#{self.partition}"
 
 
+class SilentHomes:
+    """How long to look for the end of a log at home, by what homes have answered of late."""
+
+    def __init__(self) -> None:
+        self._silent: dict[str, tuple[int, float]] = {}
+        """For each home how many logs in a row gave no end, and when the last of them did."""
+
+    def patience_s(self, home: str) -> float:
+        """How long to look for the end of a log at this home."""
+        count, last_s = self._silent.get(home, (0, 0.0))
+        is_silent = count >= _SILENT_AFTER and trio.current_time() < last_s + _SILENT_FOR_S
+        return _SILENT_END_S if is_silent else _HOME_END_S
+
+    def on_silent(self, home: str) -> None:
+        """A log of this home gave no end in time."""
+        count, _ = self._silent.get(home, (0, 0.0))
+        self._silent[home] = count + 1, trio.current_time()
+
+    def on_answered(self, home: str) -> None:
+        """A log of this home has given its end."""
+        self._silent.pop(home, None)
+
+
 @attrs.frozen(kw_only=True)
 class Failovers:
     """Failovers of one cluster's streams."""
@@ -88,7 +118,9 @@ class Failovers:
     who: str
     upkeep: StreamUpkeep
     links: RelayLinks
-    end_of: EndOf
+    look_at_end: EndOf
+    """Finds where a log ends now, or ends at least, without recovering or fencing anything."""
+    silent: SilentHomes
     partition: PartitionConfig
     check_room: Callable[[StreamRecord, str], Awaitable[None]]
     """Raises NotEnoughNodesError if a region cannot hold a ledger of the stream now."""
@@ -109,7 +141,7 @@ class Failovers:
         if record.home is None:
             return failover_plan(record, to, (), (), {}, why_never=why_never)
         regions = [one for one in (record.home, *record.relay_to) if one not in without]
-        ends, reports = await both(
+        ends, tails = await both(
             partial(
                 all_of,
                 [
@@ -119,7 +151,7 @@ class Failovers:
                 ],
                 at_once_max=_AT_ONCE_MAX,
             ),
-            partial(self.links.heard_tails, record.relay_to),
+            partial(self.links.heard_tails, record),
         )
         roomy = {one for one in record.relay_to if await self._has_room(record, one)}
         found = [
@@ -136,8 +168,18 @@ class Failovers:
                 at_once_max=_AT_ONCE_MAX,
             )
         )
-        tails = heard_of(reports, record)
-        return failover_plan(record, to, found, tails, known, why_never=why_never)
+        owners = await self._owners_at_home(record)
+        return failover_plan(
+            record, to, found, tails, known, why_never=why_never, owners=owners
+        )
+
+    async def _owners_at_home(self, record: StreamRecord) -> dict[int, OwnerRecord]:
+        names = record.partition_names()
+        found = await all_of(
+            [partial(self.upkeep.partitions.owners.read, one) for one in names],
+            at_once_max=_AT_ONCE_MAX,
+        )
+        return {name.number: one.record for name, one in zip(names, found, strict=True)}
 
     async def _has_room(self, record: StreamRecord, region: str) -> bool:
         try:
@@ -150,36 +192,45 @@ class Failovers:
         self, record: StreamRecord, region: str, number: int
     ) -> FoundEnd | None:
         """Where a log ends within its lineage; None if it cannot be read in time."""
+        is_home = region == record.home
+        patience_s = self.silent.patience_s(region) if is_home else _MIRROR_END_S
+        with trio.move_on_after(patience_s) as patience, suppress(GeologError):
+            found = await self._read_end(record, region, number)
+            if is_home:
+                self.silent.on_answered(region)
+            return found
+        if is_home and patience.cancelled_caught:
+            self.silent.on_silent(region)
+        return None
+
+    async def _read_end(self, record: StreamRecord, region: str, number: int) -> FoundEnd:
         name = record.log_in(region, number)
         partitions = self.upkeep.partitions
-        patience_s = _HOME_END_S if region == record.home else _MIRROR_END_S
-        with trio.move_on_after(patience_s), suppress(GeologError):
-            end = await self.end_of(name)
-            last = await partitions.segments.last(name)
-            trim = await partitions.trims.read(name)
-            at_home = await partitions.trims.read_latest(record.partition(number))
-            homes = partitions.homes
-            await homes.has_changed(name)
-            forks = await homes.forks_of(name)
-            epoch = record.home_epoch if last is None else last.record.home_epoch
-            sequence, rank = end.sequence, (epoch, end.segment, int(end.entry))
-            await self._read_last(name, end)
-            fork = branch_point(forks, epoch)
-            if fork is not None and fork.is_before(end.segment, SegmentEntry(end.entry - 1)):
-                sequence = min(sequence, fork.sequence)
-                rank = (epoch, fork.segment, int(fork.entry))
-            return FoundEnd(
-                region=region,
-                partition=number,
-                rank=rank,
-                sequence_next=sequence,
-                lacks=max(
-                    0 if trim.gap is None else trim.gap.end - trim.gap.first,
-                    trim.first_sequence - at_home.first_sequence,
-                    trim.evicted_before - sequence,
-                ),
-            )
-        return None
+        end = await self.look_at_end(name)
+        last = await partitions.segments.last(name)
+        trim = await partitions.trims.read(name)
+        at_home = await partitions.trims.read_latest(record.partition(number))
+        homes = partitions.homes
+        await homes.has_changed(name)
+        forks = await homes.forks_of(name)
+        epoch = record.home_epoch if last is None else last.record.home_epoch
+        sequence = end.sequence
+        await self._read_last(name, end)
+        fork = branch_point(forks, epoch)
+        if fork is not None and fork.is_before(end.segment, SegmentEntry(end.entry - 1)):
+            sequence = min(sequence, fork.sequence)
+        return FoundEnd(
+            region=region,
+            partition=number,
+            sequence_next=sequence,
+            append_time_us=end.append_time_us,
+            is_least=end.is_least,
+            lacks=max(
+                0 if trim.gap is None else trim.gap.end - trim.gap.first,
+                trim.first_sequence - at_home.first_sequence,
+                trim.evicted_before - sequence,
+            ),
+        )
 
     async def _read_last(self, name: PartitionName, end: PartitionEnd) -> None:
         """Read the last entry: metadata may know the end of a log that cannot be read."""
@@ -221,7 +272,7 @@ class Failovers:
                 raise UnavailableError(f"{plan.why_not}. Nothing was changed")
             to = plan.to
         await self.check_room(record, to)
-        reports = await self.links.heard_tails(record.relay_to)
+        tails = await self.links.heard_tails(record)
         failover = HomeFailover(
             who=self.who,
             takeover=self.upkeep.takeover,
@@ -229,7 +280,7 @@ class Failovers:
             config=config,
         )
         return await failover.move(
-            record, to, heard_of(reports, record), tell, confirmed=confirmed, without=without
+            record, to, tails, tell, confirmed=confirmed, without=without
         )
 
     async def failovers(self, record: StreamRecord) -> list[FailoverRecord]:

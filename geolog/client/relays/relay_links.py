@@ -58,6 +58,23 @@ class _NoReport:
     why: str
 
 
+@attrs.frozen
+class _Told:
+    """Tails that relays have told of."""
+
+    told_s: float
+    tails: dict[str, list[HeardTail]]
+    """By the life of the stream."""
+
+    @classmethod
+    def of(cls, reports: Iterable[HeardTailsReport]) -> "_Told":
+        tails: dict[str, list[HeardTail]] = {}
+        for report in reports:
+            for tail in report.tails:
+                tails.setdefault(tail.life, []).append(tail)
+        return cls(trio.current_time(), tails)
+
+
 class RelayLinks:
     """The links between all regions."""
 
@@ -72,8 +89,8 @@ class RelayLinks:
         self._messages = messages
         self._find_relays = find_relays
         self._hearing = trio.Lock()
-        self._heard: dict[tuple[str, ...], tuple[float, list[HeardTailsReport]]] = {}
-        """For regions that were asked: when, and the answers. There are few such groups."""
+        self._heard: dict[tuple[str, ...], _Told] = {}
+        """The answers of regions that were asked. There are few such groups."""
 
     async def status(self, stream: StreamName | None = None) -> list[RelayedStreamReport]:
         """Each relayed partition on its way to each target, in the order of their names.
@@ -181,19 +198,23 @@ class RelayLinks:
                 f"relay {address} of {home} said nothing for {silent_s_max:g} s"
             ) from None
 
-    async def heard_tails(self, regions: Iterable[str]) -> list[HeardTailsReport]:
-        """How far homes had come, as far as the relays of these regions have heard.
+    async def heard_tails(self, record: StreamRecord) -> list[HeardTail]:
+        """How far the stream's home had come, as far as relays of its targets have heard.
 
         Relays that do not answer in time are left out. Answers of the last second serve for
         further streams: a report tells of all.
         """
-        asked = tuple(sorted(regions))
+        asked = tuple(sorted(record.relay_to))
         async with self._hearing:
             known = self._heard.get(asked)
-            if known is None or trio.current_time() >= known[0] + _HEARD_S:
-                answers = await self._ask_heard(asked)
-                known = self._heard[asked] = trio.current_time(), answers
-            return known[1]
+            if known is None or trio.current_time() >= known.told_s + _HEARD_S:
+                known = self._heard[asked] = _Told.of(await self._ask_heard(asked))
+        passed_s = trio.current_time() - known.told_s
+        return [
+            _older(one, passed_s)
+            for one in known.tails.get(record.life, ())
+            if one.home_epoch == record.home_epoch
+        ]
 
     async def _ask_heard(self, regions: Sequence[str]) -> list[HeardTailsReport]:
         addresses = [
@@ -251,14 +272,10 @@ class RelayLinks:
         return _NoReport("; ".join(told) or _no_relay(home))
 
 
-def heard_of(reports: Iterable[HeardTailsReport], record: StreamRecord) -> list[HeardTail]:
-    """The tails of a stream's current home that these reports tell of."""
-    return [
-        tail
-        for report in reports
-        for tail in report.tails
-        if (tail.life, tail.home_epoch) == (record.life, record.home_epoch)
-    ]
+def _older(tail: HeardTail, passed_s: float) -> HeardTail:
+    if tail.heard_ago_s is None:
+        return tail
+    return attrs.evolve(tail, heard_ago_s=tail.heard_ago_s + passed_s)
 
 
 async def next_event(events: AsyncIterator[RelayEvent]) -> RelayEvent | None:

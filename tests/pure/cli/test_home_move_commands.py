@@ -18,6 +18,7 @@ from geolog.client.relays.failover_plan import FailoverPlan
 from geolog.client.relays.stream_home import StreamHome
 from geolog.partition.home_failover import FailoverReport
 from geolog.partition.home_switch import SwitchOverReport
+from topology.errors import DamagedBytesError, GeologError, NoSuchStreamError
 
 EAST, WEST = "us-east", "eu-west"
 
@@ -29,6 +30,8 @@ class MovingLog:
     homes: dict[str, str]
     during: Callable[[str], None] = lambda _stream: None
     """Called in the middle of the move of a stream."""
+    unplannable: dict[str, GeologError] = attrs.field(factory=dict)
+    """Errors of a look ahead at a stream."""
 
     @property
     def access(self) -> "MovingLog":
@@ -48,6 +51,8 @@ class MovingLog:
         self, name: str, *, to: str | None, without: Sequence[str]
     ) -> FailoverPlan:
         assert not without
+        if name in self.unplannable:
+            raise self.unplannable[name]
         return FailoverPlan(
             stream=name,
             home=self.homes[name],
@@ -208,3 +213,29 @@ def test_a_switch_over_of_one_stream_asks_with_the_home_that_it_is_moved_from(
     assert run(["relay", "switch-over", "shop/a", "--to", WEST]) == Exit.ERROR
     assert questions == ["Move the home of shop/a from us-east to eu-west?"]
     assert log.homes["shop/a"] == "ap-northeast"
+
+
+def test_a_stream_that_cannot_be_planned_does_not_stop_the_failover_of_the_others(
+    log: MovingLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.unplannable = {
+        "shop/a": NoSuchStreamError("shop/a"),
+        "shop/b": DamagedBytesError("its record is damaged"),
+    }
+    code = run(["--yes", *MOVES["failover"]])
+    told = capsys.readouterr().err
+
+    assert code == Exit.ERROR
+    assert log.homes == {"shop/a": EAST, "shop/b": EAST, "shop/c": WEST}
+    assert "shop/a has been deleted meanwhile" in told
+    assert "shop/b cannot be failed over now: its record is damaged" in told
+    assert "1 of 2 streams keep their home" in told
+
+
+def test_nobody_is_asked_whether_no_stream_is_to_be_failed_over(
+    log: MovingLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.unplannable = {name: DamagedBytesError("damaged") for name in log.homes}
+
+    assert run(MOVES["failover"]) == Exit.UNAVAILABLE
+    assert "none of 3 streams can be failed over now" in capsys.readouterr().err

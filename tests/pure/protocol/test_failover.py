@@ -8,6 +8,7 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geolog.partition.home_failover import patience_of
 from geolog.protocol.failover import (
     Effect,
     EndedLog,
@@ -19,7 +20,13 @@ from geolog.protocol.failover import (
     MarkLost,
     TakeCandidate,
 )
-from geolog.protocol.failover_record import HeardTail, latest_tails, range_at_risk
+from geolog.protocol.failover_record import (
+    HeardTail,
+    RangeAtRisk,
+    latest_tails,
+    range_at_risk,
+    risk_total,
+)
 from geolog.protocol.ids import SegmentEntry, Sequence
 from geolog.protocol.watermark import Watermark
 from topology.errors import UnavailableError
@@ -219,19 +226,23 @@ def test_mirrors_that_were_claimed_meanwhile_are_taken_again(world: World, numbe
     assert again.made is not None
 
 
-def test_the_range_at_risk_ends_at_the_furthest_tail_that_anybody_knows() -> None:
-    def heard(region: str, sequence_next: int, heard_us: int) -> HeardTail:
-        return HeardTail(
-            stream="a/s",
-            life="1",
-            partition=0,
-            home=HOME,
-            home_epoch=1,
-            region=region,
-            sequence_next=sequence_next,
-            heard_us=heard_us,
-        )
+def heard(region: str, sequence_next: int, heard_us: int) -> HeardTail:
+    return HeardTail(
+        stream="a/s",
+        life="1",
+        partition=0,
+        home=HOME,
+        home_epoch=1,
+        region=region,
+        sequence_next=sequence_next,
+        heard_us=heard_us,
+        heard_ago_s=2.0,
+        lag_bytes=500,
+        tail_us=9_000_000,
+    )
 
+
+def test_the_range_at_risk_ends_at_the_furthest_tail_that_anybody_knows() -> None:
     tails = latest_tails([heard(TO, 90, 5), heard("mars", 100, 3), heard("moon", 100, 4)])
     found = range_at_risk(0, from_sequence=70, tail=tails[0], known=0, is_nothing_lost=False)
     by_metadata = range_at_risk(0, from_sequence=70, tail=None, known=80, is_nothing_lost=False)
@@ -239,6 +250,54 @@ def test_the_range_at_risk_ends_at_the_furthest_tail_that_anybody_knows() -> Non
     whole = range_at_risk(0, from_sequence=70, tail=tails[0], known=0, is_nothing_lost=True)
 
     assert (found.to_sequence, found.heard_us, found.records_count) == (100, 4, 30)
-    assert (by_metadata.heard_us, by_metadata.records_count) == (None, 10)
+    assert (by_metadata.records_count, by_metadata.records_min) == (None, 10)
     assert unknown.records_count is None
     assert whole.records_count == 0
+
+
+def at_risk(tail: HeardTail | None, **parts: int) -> RangeAtRisk:
+    return range_at_risk(
+        parts.get("partition", 0),
+        from_sequence=70,
+        tail=tail,
+        known=parts.get("known", 0),
+        is_nothing_lost=False,
+        compared=[TO],
+        from_us=parts.get("from_us", 8_000_000),
+        passed_s=1.5,
+    )
+
+
+def test_a_range_at_risk_has_bytes_seconds_and_the_age_of_what_it_is_known_by() -> None:
+    found = at_risk(heard(TO, 100, 5))
+    nothing = at_risk(heard(TO, 70, 5))
+
+    assert (found.bytes_max, found.seconds, found.heard_ago_s) == (500, 1.0, 3.5)
+    assert (nothing.records_count, nothing.bytes_max, nothing.seconds) == (0, 0, 0.0)
+
+
+def test_bytes_at_risk_are_not_told_unless_they_bound_what_is_lost() -> None:
+    """The region that heard the tail was not compared: it may have had more than the rest."""
+    unseen = at_risk(heard("mars", 100, 5))
+    later = at_risk(heard(TO, 100, 5), known=120)
+
+    assert unseen.bytes_max is None
+    assert (later.records_count, later.bytes_max) == (50, None)
+
+
+def test_an_unknown_part_of_what_is_at_risk_is_not_summed_as_0() -> None:
+    known, unknown = at_risk(heard(TO, 100, 5)), at_risk(None, partition=1, known=75)
+    total = risk_total([known, unknown])
+    whole = risk_total([known, known])
+
+    assert (total.records, total.records_min, total.unheard_count) == (None, 35, 1)
+    assert (total.bytes_max, total.seconds, total.heard_ago_s) == (None, None, None)
+    assert (whole.records, whole.bytes_max, whole.seconds) == (60, 1000, 1.0)
+    assert whole.heard_ago_s == 3.5
+
+
+def test_a_failover_is_impatient_with_the_lost_home_alone() -> None:
+    """Elsewhere single logs may be slow, and what is passed over there is left behind."""
+    assert patience_of(15.0, 8, is_home=True) < 1
+    assert patience_of(15.0, 7, is_home=True) == 15.0
+    assert patience_of(15.0, 100, is_home=False) == 15.0

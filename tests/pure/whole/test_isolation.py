@@ -272,6 +272,42 @@ async def test_a_failover_tells_that_an_owner_may_not_know_that_it_is_to_stop(
     assert max(answered_s) > flipped_s, "it goes on, and this is told"
 
 
+async def test_a_plan_of_a_failover_does_not_fence_a_home_that_is_only_cut_off(
+    autojump_clock: MockClock,
+) -> None:
+    """Its session has ended, and no node knows that its last record is acknowledged."""
+    async with (
+        open_site(on_isolation="continue") as site,
+        site.home.open_writer(STREAM) as writer,
+    ):
+        await writer.append(b"0")
+        await relay(site.far)
+        site.session.cut_off()
+        await writer.append(b"1")
+        for node in site.cluster.nodes_of(HOME):
+            site.cluster.network.cut("client-in-us-east", node.node_id)
+        await trio.sleep(2 * SESSION_S)
+        plan = await site.far.plan_failover(STREAM)
+        for node in site.cluster.nodes_of(HOME):
+            site.cluster.network.mend("client-in-us-east", node.node_id)
+        receipt = await writer.append(b"2")
+
+    assert receipt.sequence == 2
+    assert (plan.home_answers, plan.home_partitions_reached) == (False, 1)
+    assert plan.may_answer_on == (0,), "a home without a lease goes on"
+    assert plan.at_risk.records is None
+
+
+async def test_a_plan_of_a_failover_tells_how_long_it_will_wait_for_leases(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site, cut_off_and_writing(site):
+        plan = await site.far.plan_failover(STREAM)
+
+    assert LEASE_S < plan.lease_wait_s < 1.1 * LEASE_S
+    assert plan.may_answer_on == ()
+
+
 async def test_an_owner_whose_session_was_lost_takes_the_stream_over_again(
     autojump_clock: MockClock,
 ) -> None:
