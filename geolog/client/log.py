@@ -717,6 +717,16 @@ class Log:
         """
         await self._upkeep.delete(StreamName.parse(name))
 
+    async def check_writable(self, name: str) -> None:
+        """Look whether a writer of this process could append to the stream now.
+
+        NoSuchStreamError, SealedError; InvalidArgumentError away from its home, if no write
+        proxy is up. Another owner, or nodes that are down, may still keep it from appending.
+        """
+        record = await self._catalog.read_writable(parse_target(name)[0])
+        if not record.moving_to and not await self._proxies.is_way_to_write():
+            self.partition_opener.check_is_at_home(record)
+
     @_public
     async def list_streams(self, namespace: str | None = None) -> list[str]:
         """Sorted names of all streams, or of one namespace's."""

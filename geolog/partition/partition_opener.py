@@ -117,6 +117,19 @@ class PartitionOpener:
         await takeover.end_open_segment(mirror, sealed, is_mirror=True)
         return await last_watermark(mirror, takeover)
 
+    def check_is_at_home(self, stream: StreamRecord) -> None:
+        """InvalidArgumentError unless this process is where the stream can be owned."""
+        region = self.upkeep.takeover.region
+        if stream.home in (None, region):
+            return
+        where = f"is in {region}"
+        if region is None:
+            where = "does not know its region (GEOLOG_REGION names it)"
+        raise InvalidArgumentError(
+            f"{stream.name} can be owned in its home {stream.home} alone, and this process"
+            f" {where}: append through a write proxy, or from {stream.home}"
+        )
+
     @asynccontextmanager
     async def open(
         self, stream: StreamRecord, number: int | None, *, wants_received: bool
@@ -127,7 +140,6 @@ class PartitionOpener:
         this process does not know the placement policy of the stream. InvalidArgumentError if
         this process is not at the home of a `regional` stream.
         """
-        region = self.upkeep.takeover.region
         if stream.moving_to:
             before = stream.home
             stream = await self.upkeep.partitions.home_moves.give_up_abandoned(stream)
@@ -135,12 +147,7 @@ class PartitionOpener:
                 raise UnavailableError(
                     f"the home of {stream.name} has just moved from {before} to {stream.home}"
                 )
-        if stream.home not in (None, region):
-            where = "does not know its region" if region is None else f"is in {region}"
-            raise InvalidArgumentError(
-                f"{stream.name} can be owned in its home {stream.home} alone, and this process"
-                f" {where}: append through a write proxy, or from {stream.home}"
-            )
+        self.check_is_at_home(stream)
         if stream.is_sealed:
             raise SealedError(f"{stream.name} is sealed: it takes no more records")
         if stream.placement.policy is PolicyKind.OWN:  # Before the earlier owner is fenced.

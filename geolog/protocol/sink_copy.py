@@ -97,6 +97,8 @@ class SinkRecord:
     """When the batch was recorded, by the clock of the driver that did; 0: not known."""
     streams_done: tuple[str, ...] = ()
     """Streams that have all their records of the batch, while others lack some."""
+    source: str = ""
+    """The files of a replay; empty for other writes."""
 
     @property
     def records_count(self) -> int:
@@ -219,6 +221,7 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
         SinkRecord(
             sink=known.sink,
             life=known.life,
+            source=known.source,
             query=given.query or known.query,
             checkpoint=given.checkpoint or known.checkpoint,
             batch=given.batch,

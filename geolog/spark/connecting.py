@@ -1,13 +1,15 @@
 """Connects from where a driver or a task runs, for writes and jobs."""
 
 import os
-from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
 from geolog.client.connect import connect
 from geolog.client.log import Log
+from geolog.client.standing import NoSuchRegionError
 from geolog.protocol.stream_state import parse_target
+from geolog.spark.batch_reading import told
 from geolog.spark.surroundings import own_region
 from geolog.transport.seam import Address
 from topology.errors import InvalidArgumentError, NoSuchStreamError
@@ -38,14 +40,25 @@ class ClusterTerms(Protocol):
         ...
 
 
-def connect_here(terms: ClusterTerms) -> AbstractAsyncContextManager[Log]:
-    """Connect from the region of the terms, or of this machine."""
-    return connect(
-        zookeeper=terms.zookeeper,
-        cluster=terms.cluster,
-        region=terms.region or own_region(os.environ),
-        gateway=terms.gateway,
-    )
+@asynccontextmanager
+async def connect_here(terms: ClusterTerms) -> AsyncIterator[Log]:
+    """Connect from the region of the terms, or of this machine.
+
+    NoSuchRegionError says where the machine has its region from.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            log = await stack.enter_async_context(
+                connect(
+                    zookeeper=terms.zookeeper,
+                    cluster=terms.cluster,
+                    region=terms.region or own_region(os.environ),
+                    gateway=terms.gateway,
+                )
+            )
+        except NoSuchRegionError as error:
+            raise told(error, is_region_found=terms.region is None) from error
+        yield log
 
 
 async def check_streams(
@@ -60,8 +73,8 @@ async def check_streams(
     for name in names:
         stream, partition = parse_target(name)
         if str(stream) not in known:
-            told = f"there is no stream {str(stream)!r}"
-            raise NoSuchStreamError(f"{told}{suggestion(str(stream), known)}")
+            missing = f"there is no stream {str(stream)!r}"
+            raise NoSuchStreamError(f"{missing}{suggestion(str(stream), known)}")
         if partition is None:
             continue
         if not takes_partitions:

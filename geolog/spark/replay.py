@@ -13,17 +13,15 @@ import trio
 from pyspark.sql import SparkSession
 
 from geolog.catalog.sinks import SinkCatalog
-from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
-from geolog.client.staging.sink_commit import SinkCommit
-from geolog.protocol.sink_copy import NO_BATCH, NO_QUERY, SinkRecord, StagedBatch
-from geolog.protocol.stream_state import StreamName
+from geolog.client.staging.begun_copy import finish_begun_copy
+from geolog.protocol.sink_copy import SinkRecord
 from geolog.spark.connecting import check_streams, connect_here
 from geolog.spark.data_source import GeologDataSource
 from geolog.spark.job_errors import spark_errors
 from geolog.spark.job_files import JobFiles
 from geolog.spark.replay_rows import json_rows, parquet_rows
-from topology.errors import ConflictError, InvalidArgumentError
+from topology.errors import InvalidArgumentError
 
 FORMATS = ("parquet", "jsonl")
 
@@ -73,7 +71,8 @@ def replay(spark: SparkSession, source: ReplaySource, target: ReplayTarget) -> R
     """Append all rows of the files to the stream, each once.
 
     ConflictError if the replay of this name is done; InvalidArgumentError for columns of other
-    types; NoSuchStreamError, SealedError, NotEnoughNodesError if there is no room to stage the
+    types, or a stream that this machine cannot write; NoSuchStreamError, SealedError,
+    NotEnoughNodesError if there is no room to stage the
     rows; UnavailableError. After an error it can be run again.
     """
     with spark_errors("the replay"):
@@ -84,7 +83,7 @@ def _replay(spark: SparkSession, source: ReplaySource, target: ReplayTarget) -> 
     started_s = time.monotonic()  # noqa: TID251 - a program without trio.
     files = JobFiles(spark, source.files)
     writer = target.writer or _name_of(files.url(), target.stream)
-    is_resumed = trio.run(_finish_begun, target, writer)
+    is_resumed = trio.run(_finish_begun, target, writer, files.url())
     if not is_resumed:
         if not files.is_there(""):
             raise InvalidArgumentError(
@@ -122,36 +121,11 @@ def _write(
     rows.write.format("geolog").mode("append").options(**given).save(target.stream)
 
 
-async def _finish_begun(target: ReplayTarget, writer: str) -> bool:
-    """Finish the copy that an earlier run has left. ConflictError if it was finished before."""
+async def _finish_begun(target: ReplayTarget, writer: str, files: str) -> bool:
     async with connect_here(target) as log:
         await check_streams(log, [target.stream], takes_partitions=False)
-        await StreamCatalog(log.access.metadata, log.access.paths).read_writable(
-            StreamName.parse(target.stream)
-        )
-        record = await _found(log, writer)
-        if record.batch == NO_BATCH:
-            return False
-        if record.is_copied:
-            raise ConflictError(
-                f"the replay {writer!r} is done: it has appended its {record.records_count:,}"
-                " records. To append them again, give it another name (--writer)"
-            )
-        if record.query not in ("", NO_QUERY):
-            raise ConflictError(
-                f"{writer!r} is the name of a streaming query: give the replay another one"
-                " (--writer)"
-            )
-        others = sorted({part.stream for part in record.parts} - {target.stream})
-        if others:
-            raise ConflictError(
-                f"{writer!r} is the name of an unfinished write to {', '.join(others)}:"
-                " run that one again, and give this replay another name (--writer)"
-            )
-        copier = f"{log.access.rng.getrandbits(128):032x}"
-        left = StagedBatch(record.batch, record.parts, copier, query=record.query)
-        await SinkCommit(log, writer).commit(left)
-        return True
+        await log.check_writable(target.stream)
+        return await finish_begun_copy(log, writer, source=files, stream=target.stream)
 
 
 async def _record_of(target: ReplayTarget, writer: str) -> SinkRecord:

@@ -112,8 +112,12 @@ class _Sink(ABC):
 
         async def look() -> None:
             async with connect_here(self._options) as log:
-                if self._options.stream is not None:
+                if self._options.stream is None:
+                    return
+                if self._options.sink is None:  # Tasks append, wherever they run.
                     await _writable(log, self._options.stream)
+                else:
+                    await log.check_writable(self._options.stream)
 
         _run(look)
 

@@ -63,11 +63,20 @@ def _check_field(field: StructField) -> None:
 
 def rows_in(batch: pa.RecordBatch, stream: str | None) -> Iterator[SinkRow]:
     """The rows of a batch. InvalidArgumentError for one without a value or a stream."""
-    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns = {
+        name: _as_bytes(name, column)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
     nothing = [None] * batch.num_rows
-    values, keys, headers, streams = (
-        columns[name].to_pylist() if name in columns else nothing for name in SINK_TYPES
-    )
+    try:
+        values, keys, headers, streams = (
+            columns[name].to_pylist() if name in columns else nothing for name in SINK_TYPES
+        )
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(
+            f"a stream's or header's name is not UTF-8: {error.object[:40]!r}. Names are text:"
+            " decode them first, e.g. with decode(name, 'ISO-8859-1')"
+        ) from None
     known = stream
     for place, value in enumerate(values):
         if value is None:
@@ -80,15 +89,12 @@ def rows_in(batch: pa.RecordBatch, stream: str | None) -> Iterator[SinkRow]:
         if target != known:
             StreamName.parse(target)
             known = target
-        yield SinkRow(_bytes(value), _optional(keys[place]), _headers(headers[place]), target)
+        yield SinkRow(value, keys[place], _headers(headers[place]), target)
 
 
-def _bytes(value: bytes | str) -> bytes:
-    return value.encode() if isinstance(value, str) else value
-
-
-def _optional(key: bytes | str | None) -> bytes | None:
-    return None if key is None else _bytes(key)
+def _as_bytes(name: str, column: pa.Array) -> pa.Array:
+    """A column of text as its bytes, whatever they are: Spark's text may be any bytes."""
+    return column.cast(pa.binary()) if "binary" in SINK_TYPES[name] else column
 
 
 def _headers(pairs: list[tuple[str, bytes | None]] | None) -> dict[str, bytes] | None:

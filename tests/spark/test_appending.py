@@ -18,6 +18,7 @@ from geolog.client.writing.partitioner import partition_of_key
 from geolog.spark.sink import GeologSink, batch_sink
 from tests.spark.demo_stream import connected
 from tests.static.checkout import ROOT
+from topology.errors import InvalidArgumentError
 
 PAGE = (ROOT / "docs" / "SPARK_WRITES.md").read_text(encoding="utf-8")
 SCHEMA = "key string, value string, headers map<string,binary>"
@@ -139,6 +140,30 @@ def test_bad_writes_are_told_on_the_driver(spark: SparkSession, zookeeper: str) 
         with pytest.raises(PySparkException, match=message):
             write(spark.sql(f"SELECT {columns}"), zookeeper, stream=name, writer="w")
     assert values_of(zookeeper, stream) == []
+
+
+def test_text_that_is_not_utf_8_arrives_as_its_bytes(
+    spark: SparkSession, zookeeper: str
+) -> None:
+    """Spark's cast of bytes to text keeps them."""
+    stream = make_stream(zookeeper, "sink/bytes")
+    frame = spark.sql("SELECT CAST(X'FF00' AS STRING) AS value, CAST(X'FE' AS STRING) AS key")
+    write(frame, zookeeper, stream=stream, writer="bytes")
+
+    with connected(zookeeper) as log, log.open_reader(stream) as reader:
+        assert [(one.key, one.value) for one in reader] == [(b"\xfe", b"\xff\x00")]
+
+
+def test_a_write_away_from_the_home_is_refused_before_any_task_runs(zookeeper: str) -> None:
+    stream = "sink/regional"
+    with connected(zookeeper) as log:
+        log.create_stream(
+            stream, mode="regional", home="b", ensemble_size=1, write_quorum=1, ack_quorum=1
+        )
+    with pytest.raises(InvalidArgumentError, match="can be owned in its home b alone"):
+        sink_of(zookeeper, stream, writer="w", region="a")
+    sink_of(zookeeper, stream, writer="w", region="b")
+    sink_of(zookeeper, stream, exactlyOnce="false", region="a")
 
 
 def test_at_least_once_appends_directly(zookeeper: str) -> None:

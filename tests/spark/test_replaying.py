@@ -207,5 +207,12 @@ async def leave_recorded(zookeeper: str, stream: str, values: list[bytes]) -> No
                 await writer.send_full()
             part = await writer.seal()
         sinks = SinkCatalog(access.metadata, access.paths, access.ledgers, rng=access.rng)
-        begun = SinkRecord(sink="left", batch=0, parts=(part,), is_copied=False, copier="dead")
+        begun = SinkRecord(
+            sink="left",
+            source="file:/not/needed/any/more",
+            batch=0,
+            parts=(part,),
+            is_copied=False,
+            copier="dead",
+        )
         await sinks.replace(await sinks.ensure("left"), begun, staged_by="dead")

@@ -110,6 +110,33 @@ def test_text_becomes_bytes_and_what_is_missing_stays_away() -> None:
     ]
 
 
+def text_of(data: bytes) -> pa.Array:
+    """Text as Spark's cast of bytes makes it: the same bytes."""
+    return pa.array([data], pa.binary()).cast(pa.string(), safe=False).view(pa.string())
+
+
+def test_text_that_is_not_utf_8_is_written_as_its_bytes() -> None:
+    batch = pa.record_batch({"value": text_of(b"\xff\x00"), "key": text_of(b"\xfe")})
+
+    assert list(rows_in(batch, "a/b")) == [SinkRow(b"\xff\x00", b"\xfe", None, "a/b")]
+
+
+def test_a_name_that_is_not_utf_8_is_refused() -> None:
+    headers = pa.MapArray.from_arrays([0, 1], text_of(b"\xff"), pa.array([b"1"]))
+    for columns in ({"stream": text_of(b"\xff")}, {"headers": headers}):
+        batch = pa.record_batch({"value": ["a"], **columns})
+        with pytest.raises(InvalidArgumentError, match=r"name is not UTF-8: b'.xff'"):
+            list(rows_in(batch, None if "stream" in columns else "a/b"))
+
+
+def test_going_on_after_a_loss_is_for_queries() -> None:
+    options = {"writer": "w", "failOnDataLoss": "false"}
+    assert parsed_of_query(writer="w").is_failing_on_data_loss
+    assert not parsed_of_query(**options).is_failing_on_data_loss
+    with pytest.raises(InvalidArgumentError, match="is for streaming queries"):
+        parsed(**options)
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

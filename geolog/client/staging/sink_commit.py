@@ -15,7 +15,6 @@ import attrs
 import trio
 
 from geolog.catalog.sinks import SinkCatalog, VersionedSink, writer_id_of
-from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
 from geolog.client.staging.row_copier import RowCopier
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
@@ -35,7 +34,6 @@ from geolog.protocol.sink_copy import (
     on_commit,
     told_parts,
 )
-from geolog.protocol.stream_state import StreamName
 from geolog.wire.batch import Batch
 from topology.errors import (
     ConflictError,
@@ -142,9 +140,8 @@ class SinkCommit:
 
     async def _check_streams(self, record: SinkRecord) -> None:
         """Refuse a batch for streams that take nothing: once recorded, it must be copied."""
-        catalog = StreamCatalog(self._access.metadata, self._access.paths)
         for name in sorted({part.stream for part in record.parts}):
-            await catalog.read_writable(StreamName.parse(name))
+            await self._log.check_writable(name)
 
     async def _check_remembered(self, name: str, record: SinkRecord) -> None:
         """Refuse a copy begun so long ago that the stream may not know what it has of it.

@@ -6,7 +6,7 @@ from trio.testing import MockClock
 import geolog
 from geolog.catalog.sinks import VersionedSink
 from geolog.client.staging.sink_commit import SinkCommit
-from geolog.protocol.sink_copy import NO_QUERY, StagedBatch, StagedPart
+from geolog.protocol.sink_copy import NO_BATCH, NO_QUERY, StagedBatch, StagedPart
 from tests.pure.whole.clusters import World, open_world
 from tests.pure.whole.test_sinks import SINK, Driver, rows_of, sinks_of
 
@@ -135,3 +135,24 @@ async def test_a_batch_write_says_which_rows_to_write_elsewhere(
         with pytest.raises(geolog.SealedError, match="to another stream, under another name"):
             await again.commit(0, *parts, query=NO_QUERY, is_repeatable=False)
         assert await counts(again) == [2, 0, 2]
+
+
+async def test_a_batch_is_not_recorded_away_from_the_home_of_its_stream(
+    autojump_clock: MockClock,
+) -> None:
+    """The copy would fail at each start; so the same test comes before anything is staged."""
+    async with open_world() as world, world.cluster.open_client("eu-west") as away:
+        await world.log.create_stream(
+            "logs/1", mode="regional", home="us-east", ensemble_size=2, write_quorum=2
+        )
+        await world.log.check_writable("logs/1")
+        driver = Driver(away)
+        staged = await driver.stage(rows_of("a"), stream="logs/1")
+        with pytest.raises(geolog.InvalidArgumentError, match="can be owned in its home"):
+            await away.check_writable("logs/1")
+        with pytest.raises(geolog.InvalidArgumentError, match="can be owned in its home"):
+            await driver.commit(0, staged)
+        assert (await sinks_of(world).ensure(SINK)).record.batch == NO_BATCH
+        await Driver(world.log).commit(0, staged)
+
+        assert await driver.values("logs/1") == [b"a"]
