@@ -2,15 +2,16 @@
 
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import attrs
 import click
 
 from geolog.cli.arguments import confirm, stream_name
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
+from geolog.cli.new_file import NewFile, open_new_file
 from geolog.cli.session import ask, open_log
 from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
@@ -20,7 +21,7 @@ from geolog.client.reading.record import Gap, GapReason, Record
 from geolog.client.reading.record_documents import record_document
 from geolog.client.relays.failovers import Divergence
 from geolog.settings.quantities import counted
-from topology.errors import ConflictError, DataLostError, InvalidArgumentError
+from topology.errors import DataLostError
 
 
 @click.group(cls=Noun, name="divergence")
@@ -86,7 +87,7 @@ class _Which:
 
 async def _print(which: _Which) -> None:
     async with open_log(this_invocation()) as log:
-        await _write_lines(log, which, sys.stdout.buffer)
+        await _write_lines(log, which, sys.stdout.buffer.write, is_silent=True)
         sys.stdout.flush()
 
 
@@ -127,27 +128,14 @@ def export(*, stream: str, divergence: str, path: Path | None, into: str | None)
 
 
 def _export_to_file(which: _Which, path: Path) -> None:
-    try:
-        file = path.open("xb")
-    except FileExistsError:
-        raise ConflictError(
-            f"{path} exists already, and an export does not overwrite: name another file"
-        ) from None
-    except OSError as error:
-        raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}") from error
-    count: int | None = None
-    try:
-        with file:
-            count = run_to_a_signal(partial(_write_to, file), which)
-    finally:
-        if count is None:  # It failed, or was ended by a signal.
-            path.unlink()
+    with open_new_file(path) as file:
+        count = run_to_a_signal(partial(_write_to, file), which)
     tell(f"wrote {count:,} records of {which.divergence} to {path}")
 
 
-async def _write_to(file: BinaryIO, which: _Which) -> int:
+async def _write_to(file: NewFile, which: _Which) -> int:
     async with open_log(this_invocation()) as log:
-        return await _write_lines(log, which, file)
+        return await _write_lines(log, which, file.write)
 
 
 async def _export_into(into: str, which: _Which) -> None:
@@ -169,10 +157,12 @@ async def _export_into(into: str, which: _Which) -> None:
         )
 
 
-async def _write_lines(log: Log, which: _Which, file: BinaryIO) -> int:
+async def _write_lines(
+    log: Log, which: _Which, write: Callable[[bytes], object], *, is_silent: bool = False
+) -> int:
     """Write the records of a divergence as JSON lines; the number of them."""
     count = left_count = 0
-    with Progress("records", sys.stderr, is_silent=file is sys.stdout.buffer) as progress:
+    with Progress("records", sys.stderr, is_silent=is_silent) as progress:
         async with log.open_divergence(which.stream, which.divergence) as reader:
             async for item in reader.items():
                 if isinstance(item, Gap) and item.reason is GapReason.LOCAL_ONLY:
@@ -184,7 +174,7 @@ async def _write_lines(log: Log, which: _Which, file: BinaryIO) -> int:
                         f"records {item.from_sequence} to {item.to_sequence - 1} of"
                         f" {which.divergence} are gone"
                     )
-                file.write(json.dumps(_document(item), ensure_ascii=False).encode() + b"\n")
+                write(json.dumps(_document(item), ensure_ascii=False).encode() + b"\n")
                 count += 1
                 progress.at(count)
                 if count == which.count_max:

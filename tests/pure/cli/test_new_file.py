@@ -1,0 +1,113 @@
+"""A file that a command writes is there whole, or not at all."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import click
+import pytest
+
+import geolog
+from geolog.cli.main import run
+from geolog.cli.new_file import FileNotWrittenError, open_new_file
+from geolog.cli.nouns import relay_divergence
+
+
+def write(path: Path, *lines: bytes) -> None:
+    with open_new_file(path) as file:
+        for line in lines:
+            file.write(line)
+
+
+def test_a_file_has_its_name_only_once_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "left.jsonl"
+    with open_new_file(path) as file:
+        file.write(b"a\n")
+        was_there = path.exists()
+    mask = os.umask(0)
+    os.umask(mask)
+
+    assert not was_there
+    assert path.read_bytes() == b"a\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("call", ["fsync", "link"])
+def test_a_full_disk_leaves_nothing_and_names_the_file(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last bytes are written when the file is ended, not when the records are."""
+
+    def is_full(*_arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, is_full)
+    with pytest.raises(FileNotWrittenError, match=r"left.jsonl could not be written: No space"):
+        write(tmp_path / "left.jsonl", b"a\n")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_leaves_nothing(tmp_path: Path) -> None:
+    def write_and_end() -> None:
+        with open_new_file(tmp_path / "left.jsonl") as file:
+            file.write(b"a\n")
+            raise click.Abort
+
+    with pytest.raises(click.Abort):
+        write_and_end()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_file_that_came_meanwhile_is_not_overwritten(
+    has_links: bool,  # noqa: FBT001 - a parameter of the test.
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not has_links:
+        _take_links_away(monkeypatch)
+    path = tmp_path / "left.jsonl"
+    with pytest.raises(geolog.ConflictError, match="exists already"), open_new_file(path):
+        path.write_text("of another command", encoding="utf-8")
+
+    assert path.read_text(encoding="utf-8") == "of another command"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_written_where_there_are_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _take_links_away(monkeypatch)
+    path = tmp_path / "left.jsonl"
+    write(path, b"a\n", b"b\n")
+
+    assert path.read_bytes() == b"a\nb\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def _take_links_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
+def test_an_export_that_a_signal_ends_does_not_end_with_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script would go on and discard what it has no copy of."""
+
+    def is_ended(*_arguments: object) -> int:
+        raise click.Abort
+
+    monkeypatch.setattr(relay_divergence, "run_to_a_signal", is_ended)
+    path = tmp_path / "left.jsonl"
+    command = ["relay", "divergence", "export", "shop/carts", "us-east~2#0"]
+
+    assert run([*command, "--file", str(path)]) == 130
+    assert run([*command, "--into", "shop/carts"]) == 130
+    assert list(tmp_path.iterdir()) == []
