@@ -139,7 +139,7 @@ class Judging:
         if reads:
             self._judge_history(reads[0], abroad)
         if reports:
-            for problem in [] if reports[0].is_good else reports[0].problems[:_TOLD_MAX]:
+            for problem in [] if reports[0].is_good else reports[0].reasons[:_TOLD_MAX]:
                 self.breaches.add("2", problem)
 
     async def _read_aside(self, world: World, log: geolog.Log) -> None:

@@ -331,7 +331,7 @@ async def judge_losses(
         if count:
             problems.append(f"{count} {what}")
     verified = await log.verify_stream(name)
-    problems += [] if verified.is_good else verified.problems
+    problems += [] if verified.is_good else verified.reasons
     home = (await losses.stream.record()).home
     assert home is not None
     await _export(losses.logs[home], name, acknowledged, problems)

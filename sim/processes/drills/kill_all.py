@@ -65,7 +65,7 @@ class _KillAll:
         async with connect(zookeeper=plan.zookeeper, cluster=plan.cluster) as log:
             audit = await audit_stream(log, STREAM, self._acknowledged, self._appended)
             verified = await log.verify_stream(STREAM)
-        problems = audit.problems + ([] if verified.is_good else verified.problems)
+        problems = audit.problems + ([] if verified.is_good else verified.reasons)
         return Verdict(
             drill="kill-all",
             passed=not problems,

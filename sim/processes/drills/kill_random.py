@@ -131,7 +131,7 @@ class _KillRandom:
                 )
                 verified = await log.verify_stream(stream.name)
                 audits.append(audit)
-                found = audit.problems + ([] if verified.is_good else verified.problems)
+                found = audit.problems + ([] if verified.is_good else verified.reasons)
                 found += [f"a writer ended early: {why}" for why in stream.writers_ended]
                 problems += [f"{stream.name}: {problem}" for problem in found]
         counts = {"kills": self._kills_count}

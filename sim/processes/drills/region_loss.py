@@ -48,7 +48,7 @@ async def region_loss(
         drill.load.end()
         judged = await judge(drill)
         verified = await drill.log.verify_stream(drill.stream)
-    problems = judged.problems + ([] if verified.is_good else verified.problems)
+    problems = judged.problems + ([] if verified.is_good else verified.reasons)
     return Verdict(
         drill="region-loss",
         passed=not problems,

@@ -233,5 +233,5 @@ async def _judge(
         if one.values != sorted(set(one.values), key=int):
             problems.append(f"{one.region}: the reader that followed was given records twice")
     verified = await logs[followers[0].region].verify_stream(stream)
-    problems += [] if verified.is_good else verified.problems
+    problems += [] if verified.is_good else verified.reasons
     return problems, counts

@@ -83,7 +83,7 @@ async def relay_wipe(
                 await wipe.wait_caught_up(region)
         problems, counts = await _judge(logs, stream, load)
         verified = await logs[home].verify_stream(stream)
-        problems += [] if verified.is_good else verified.problems
+        problems += [] if verified.is_good else verified.reasons
     return Verdict(
         drill="relay-wipe",
         passed=not problems,

@@ -215,7 +215,7 @@ class RelayedRegions:
                     name = f"{what}_{region}"
                     counts[name] = counts.get(name, 0) + count
             verified = await self.logs[each.home].verify_stream(each.name)
-            problems += [] if verified.is_good else verified.problems
+            problems += [] if verified.is_good else verified.reasons
         return problems, counts
 
     async def _judge(self, each: RegionStream, region: str) -> dict[str, int]:

@@ -275,15 +275,18 @@ async def _judge(moves: _Moves) -> tuple[list[str], dict[str, int], dict[str, fl
         problems += [f"{region}: {one}" for one in audit.problems]
         counts[f"lost_in_{region}"] = audit.lost
     verified = await drill.log.verify_stream(drill.stream)
-    problems += [] if verified.is_good else verified.problems
+    problems += [] if verified.is_good else verified.reasons
     counts["mirrors_unequal"] = verified.mirrors_unequal
     pauses_s = [one["pause_s"] for one in moves.clean]
     if not pauses_s:
         return problems, counts, {}
-    terms = {
-        f"{name}_median": statistics.median(one[name] for one in moves.clean)
-        for name in ("closed_s", "drained_s", "flipped_s", "reopened_s")
-    }
+    terms: dict[str, float] = {}
+    for name in ("closed_s", "drained_s", "flipped_s", "reopened_s"):
+        taken_s = [one[name] for one in moves.clean]
+        terms |= {
+            f"{name}_median": statistics.median(taken_s),
+            f"{name}_p99": percentile(taken_s, 0.99),
+        }
     return (
         problems,
         counts,

@@ -400,6 +400,6 @@ async def test_verification_compares_a_mirror_with_its_home(autojump_clock: Mock
     assert (good.is_good, good.mirrored, good.entries) == (True, 3, 8)
     assert not bad.is_good
     assert (bad.mirrored, bad.mirrors_unequal) == (4, 1)
-    assert bad.problems == [
+    assert bad.mirror_problems == [
         "shop/carts#0@eu-west segment 1 entry 3: it differs from the home's"
     ]
