@@ -18,10 +18,12 @@ import random
 from bisect import bisect
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 
 import attrs
 
+from geolog.background import all_of
 from geolog.ledger.ledger_metadata import LedgerMetadata, VersionedLedger
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.paths import ClusterPaths
@@ -132,7 +134,7 @@ class SinkCatalog:
                 )
             try:
                 await self._forget_some(sink_id)
-            except GeologError as error:  # Of another sink, perhaps: this one is there.
+            except GeologError as error:  # This one is there, so it is of no matter.
                 _log.info("sinks: old ones stay for now: %s", error)
 
     async def _forget_some(self, made_id: str) -> None:
@@ -145,8 +147,14 @@ class SinkCatalog:
             return
         ids = await self._metadata.children(self._paths.sinks)
         place = bisect(ids, made_id)
-        for sink_id in (ids[place:] + ids[:place])[:_LOOKED_AT_MAX]:
-            await self._forget_if_old(sink_id, now_us=made.created_us)
+        some = (ids[place:] + ids[:place])[:_LOOKED_AT_MAX]
+        await all_of([partial(self._try_to_forget, one, made.created_us) for one in some])
+
+    async def _try_to_forget(self, sink_id: str, now_us: int) -> None:
+        try:
+            await self._forget_if_old(sink_id, now_us=now_us)
+        except GeologError as error:  # Its record is damaged, perhaps: others are not.
+            _log.info("sinks: one may be old, and stays for now: %s", error)
 
     async def _forget_if_old(self, sink_id: str, *, now_us: int) -> None:
         path = self._paths.sink(sink_id)

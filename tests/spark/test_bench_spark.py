@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkRuntimeError
 
-from sim.processes.bench.spark import failures_named
+from geolog.spark.job_errors import spark_errors
 from tests.spark.short_java import SHORT_JAVA
 from tests.system.demo_process import COMMAND_S_MAX, GEOLOG, plain_environment
 from topology.errors import UnavailableError
@@ -61,9 +61,9 @@ def test_a_machine_without_bash_is_refused_before_anything_starts() -> None:
     ],
 )
 def test_a_java_that_does_not_start_or_ends_is_told_in_one_line(failure: Exception) -> None:
-    with pytest.raises(UnavailableError) as caught, failures_named():
+    with pytest.raises(UnavailableError) as caught, spark_errors("the benchmark"):
         raise failure
 
     [said] = str(caught.value).splitlines()
-    assert "Java process did not start, or ended" in said
+    assert said.startswith("the benchmark failed: ")
     assert str(failure).splitlines()[0] in said

@@ -31,6 +31,14 @@ def test_a_job_refuses_a_region_that_is_missing_without_a_session(demo: DemoProc
     assert "mars" in done.stderr
 
 
+def test_an_export_refuses_batches_of_no_bytes_without_a_session(demo: DemoProcess) -> None:
+    done = run(demo, "export", "--batch-bytes", "0B", "no/such", "out")
+
+    assert done.returncode == Exit.USAGE
+    assert "'0B' is too small for a batch: e.g. 1GiB" in done.stderr
+    assert "maxBytesPerTrigger" not in done.stderr
+
+
 def test_a_job_says_why_spark_does_not_start(demo: DemoProcess) -> None:
     done = run(demo, "audit", "--master", "local[many]")
 

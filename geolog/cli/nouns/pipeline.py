@@ -13,6 +13,7 @@ from geolog.cli.invocation import Noun, examples, named_zookeeper, tell, this_in
 from geolog.cli.spark_needs import check_spark
 from geolog.cli.terminal.output import show
 from geolog.settings.quantities import parse_bytes, parse_seconds
+from topology.errors import InvalidArgumentError
 
 _SUM_COLUMNS = ("partitions", "entries", "copies", "mirrored", "bytes_read", "rate")
 _FINDING_COLUMNS = ("stream", "partition", "kind", "detail")
@@ -21,6 +22,14 @@ _REPLAY_COLUMNS = ("stream", "writer", "records", "elapsed_s")
 _JSON_NAMES = tuple(
     f".{name}{packed}" for name in ("json", "jsonl", "ndjson") for packed in ("", ".gz")
 )
+
+
+def _parse_batch_bytes(text: str) -> int:
+    size_bytes = parse_bytes(text)
+    if size_bytes < 1:
+        raise InvalidArgumentError(f"{text!r} is too small for a batch: e.g. 1GiB")
+    return size_bytes
+
 
 _MASTER = click.option(
     "--master",
@@ -102,7 +111,7 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
 @_MASTER
 @click.option(
     "--batch-bytes",
-    type=parse_bytes,
+    type=_parse_batch_bytes,
     default="1GiB",
     show_default=True,
     metavar="SIZE",

@@ -13,18 +13,17 @@ from pathlib import Path
 
 import attrs
 import trio
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's pages have it.
 
 from geolog.client.log import Log
 from geolog.client.writing.pipeline import Pipeline
 from geolog.spark import GeologDataSource, spark_environment
+from geolog.spark.job_errors import spark_errors
 from sim.processes.bench.figures import Figure, figure
 from sim.processes.bench.site import Site
 from sim.processes.bench.spark_ceiling import SCHEMA, CeilingSource
-from topology.errors import DataLostError, UnavailableError
+from topology.errors import DataLostError
 
 _IN_FLIGHT_BYTES = 8 << 20
 _GOAL = 0.8
@@ -77,7 +76,7 @@ async def measure_spark(
     tell("starting Spark")
     figures: list[Figure] = []
     directory = site.directory / "spark"
-    with failures_named(), _session(directory) as spark:
+    with spark_errors("the benchmark"), _session(directory) as spark:
         for stream, record_bytes in zip(site.streams, load.record_sizes, strict=True):
             rows = max(_GROWTH, load.size_bytes // record_bytes)
             tell(f"writing {rows:,} records of {record_bytes:,} bytes")
@@ -96,22 +95,6 @@ async def measure_spark(
             tell("measuring the memory of a task")
             figures += await trio.to_thread.run_sync(_memory, spark, case)
     return figures
-
-
-@contextmanager
-def failures_named() -> Iterator[None]:
-    """Name the failures of Spark: its Java may not start, or may end. UnavailableError."""
-    try:
-        yield
-    except (PySparkException, Py4JError, ConnectionError) as error:
-        raise UnavailableError(
-            f"Spark's Java process did not start, or ended: {_first_line(error)}. See its own"
-            " output above"
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
 @contextmanager

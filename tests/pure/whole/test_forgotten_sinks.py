@@ -5,8 +5,12 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog.catalog.sinks import FORGOTTEN_AFTER_S, sink_id_of
+from geolog.catalog.sinks import FORGOTTEN_AFTER_S, SinkCatalog, sink_id_of
+from geolog.ledger.ledger_metadata import VersionedLedger
+from geolog.metadata.seam import Freshness, Stored
+from geolog.protocol.ledger_state import LedgerRecord
 from geolog.protocol.sink_copy import NO_QUERY
+from sim.fakes.memory_metadata import MemoryMetadata
 from tests.pure.whole.clusters import World, open_world
 from tests.pure.whole.test_sinks import SINK, Driver, rows_of, sinks_of
 
@@ -114,6 +118,83 @@ async def test_a_sink_that_cannot_be_read_is_left_alone(autojump_clock: MockCloc
         pass_time(world, FORGOTTEN_AFTER_S + 1)
         await sinks_of(world).ensure("another")
         assert await is_known(world)
+
+
+async def test_a_sink_that_cannot_be_read_does_not_keep_its_neighbours(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        access, sinks = world.log.access, sinks_of(world)
+        names = ["a", "b", "c", "d"]
+        for name in names:
+            await sinks.ensure(name)
+        await access.metadata.put(access.paths.sink(sink_id_of("b")), b"damaged", 0)
+        pass_time(world, FORGOTTEN_AFTER_S + 1)
+        await sinks.ensure("another")
+
+        assert [name for name in names if await is_known(world, name)] == ["b"]
+
+
+async def test_the_sinks_that_a_new_one_looks_at_are_asked_at_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, a new sink far from metadata would wait for a round trip each."""
+    async with open_world() as world:
+        sinks = sinks_of(world)
+        for number in range(8):
+            await sinks.ensure(f"sink {number}")
+        pass_time(world, FORGOTTEN_AFTER_S + 1)
+        find = MemoryMetadata.find
+
+        async def slow(
+            self: MemoryMetadata, path: str, *, freshness: Freshness = Freshness.NEARBY
+        ) -> Stored | None:
+            await trio.sleep(1)
+            return await find(self, path, freshness=freshness)
+
+        monkeypatch.setattr(MemoryMetadata, "find", slow)
+        began_s = trio.current_time()
+        await sinks.ensure("another")
+        waited_s = trio.current_time() - began_s
+        monkeypatch.undo()
+        left = await world.session.children(world.log.access.paths.sinks)
+
+    assert left == [sink_id_of("another")]
+    assert waited_s < 5
+
+
+async def test_a_task_that_lists_its_ledger_in_a_sink_just_forgotten_goes_on(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It found the old record, which is gone before its ledger is listed there."""
+    async with open_world() as world:
+        driver = Driver(world.log)
+        await sinks_of(world).ensure(SINK)
+        open_listed = SinkCatalog.open_listed
+        lives: list[str] = []
+
+        async def late(
+            self: SinkCatalog,
+            sink: str,
+            allocated: VersionedLedger,
+            opened: LedgerRecord,
+            *,
+            batch: int,
+            run: str,
+        ) -> VersionedLedger:
+            if not lives:
+                lives.append((await self.ensure(sink)).record.life)
+                pass_time(world, FORGOTTEN_AFTER_S + 1)
+                await self.ensure("another")
+                assert not await is_known(world)
+            return await open_listed(self, sink, allocated, opened, batch=batch, run=run)
+
+        monkeypatch.setattr(SinkCatalog, "open_listed", late)
+        await write_batch(driver, "a")
+        lives.append((await sinks_of(world).ensure(SINK)).record.life)
+
+        assert await driver.values() == [b"a"]
+    assert lives[0] != lives[1]
 
 
 async def test_old_sinks_do_not_become_many(autojump_clock: MockClock) -> None:
