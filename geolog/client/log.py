@@ -939,6 +939,7 @@ class Log:
     ) -> SwitchOverPlan:
         """What `switch_over` would meet, as far as it can be told without moving anything.
 
+        A new home that is behind is watched for a second, for the rate at which it catches up.
         counts_open: read the open segment of each partition, to count its local-only records.
         NoSuchStreamError.
         """
@@ -948,13 +949,13 @@ class Log:
             await self._home_switch(SwitchConfig()).check_can_move(record, to)
         except (ConflictError, InvalidArgumentError, SealedError) as error:
             why_never = str(error)
-        links = await self.links.status(record.name)
+        seen = await self.links.watched(record.name, to)
         names = record.partition_names()
         counts = await all_of(
             [partial(self._local_only_of, record, one, counts_open) for one in names],
             at_once_max=_SPANS_AT_ONCE_MAX,
         )
-        return switch_over_plan(record, to, links, local_only=sum(counts), why_never=why_never)
+        return switch_over_plan(record, to, seen, local_only=sum(counts), why_never=why_never)
 
     async def _local_only_of(
         self,

@@ -1,5 +1,6 @@
 """`geolog relay switch-over`: moves the homes of streams by plan."""
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -13,6 +14,7 @@ from geolog.cli.invocation import Verb, examples, tell, this_invocation
 from geolog.cli.session import open_log
 from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
+from geolog.cli.terminal.progress import Progress
 from geolog.client.log import Log
 from geolog.client.relays.switch_plan import SwitchOverPlan
 from geolog.partition.home_switch import SwitchOverReport
@@ -109,19 +111,35 @@ async def _switch_over(wish: _Wish) -> None:
 
 
 async def _show_plans(log: Log, names: list[str], wish: _Wish) -> None:
-    plans = await all_of(
-        [
-            # With many streams, reading what is still written would take too long.
-            partial(log.plan_switch_over, one, to=wish.to, counts_open=wish.stream is not None)
-            for one in names
-        ],
-        at_once_max=wish.parallel,
-    )
+    plans: list[SwitchOverPlan] = []
+    failed_count = 0
+    with Progress("streams planned", sys.stderr) as progress:
+
+        async def plan(name: str) -> None:
+            nonlocal failed_count
+            try:
+                # With many streams, reading what is still written would take too long.
+                counts_open = wish.stream is not None
+                plans.append(
+                    await log.plan_switch_over(name, to=wish.to, counts_open=counts_open)
+                )
+            except GeologError as error:
+                if wish.stream is not None:
+                    raise
+                failed_count += 1
+                progress.clear()
+                tell(f"{name} cannot move now: {error}")
+            progress.at(len(plans) + failed_count, len(names))
+
+        await all_of([partial(plan, one) for one in names], at_once_max=wish.parallel)
+    plans.sort(key=lambda one: one.stream)
     output = this_invocation().config.output
     show(plans if output != "table" else [_plan_row(one) for one in plans], output)
     for one in plans:
         if one.why_not is not None:
             tell(f"{one.stream} cannot move now: {one.why_not}")
+        elif one.catch_up_s is None:
+            tell(f"{one.stream}: {one.to} does not catch up at the current rate")
         if one.local_only:
             least = "" if wish.stream is not None else "at least "
             count = counted(one.local_only, "local-only record")
@@ -139,6 +157,8 @@ def _plan_row(plan: SwitchOverPlan) -> dict[str, object]:
         "lag_bytes": plan.lag_bytes,
         "lag_s": plan.lag_s,
         "round_trip_s": plan.round_trip_s,
+        "catch_up_s": plan.catch_up_s,
+        "pause_s": plan.pause_s,
         "ready": plan.why_not is None,
     }
 

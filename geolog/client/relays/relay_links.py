@@ -15,6 +15,7 @@ import trio
 
 from geolog.background import all_of, open_background
 from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.client.relays.switch_plan import LinksSeen, is_behind
 from geolog.partition.relay_multicast import FindRelays
 from geolog.protocol.failover_record import HeardTail, HeardTailsReport
 from geolog.protocol.relay_report import LinkState, RelayedStreamReport, RelayEvent, RelayReport
@@ -39,6 +40,9 @@ _STANDBY_S = 0.5
 
 _HEARD_S = 1.0
 """How long answers about tails serve for further streams."""
+
+_WATCHED_S = 1.0
+"""How long a mirror that is behind is watched, for the rate at which it catches up."""
 
 _AGAIN_S = 1.0
 _SILENT_S_MAX = 5.0
@@ -114,6 +118,20 @@ class RelayLinks:
                 for target in record.relay_to
             ]
         return found
+
+    async def watched(self, stream: StreamName, to: str) -> LinksSeen:
+        """The links of a stream; if region `to` is behind, once more a second later."""
+        asked_s = trio.current_time()
+        await self._catalog.read_latest(stream)
+        begun_s = trio.current_time()
+        before = after = await self.status(stream)
+        if is_behind(before, to):
+            await trio.sleep(_WATCHED_S)
+            after = await self.status(stream)
+        passed_s = trio.current_time() - begun_s
+        return LinksSeen(
+            before=before, after=after, passed_s=passed_s, metadata_s=begun_s - asked_s
+        )
 
     async def relayed(self) -> list[StreamRecord]:
         """The streams that are relayed, in the order of their names."""

@@ -16,8 +16,10 @@ from geolog.cli.main import run
 from geolog.cli.nouns import relay_failover, relay_moves
 from geolog.client.relays.failover_plan import FailoverPlan
 from geolog.client.relays.stream_home import StreamHome
+from geolog.client.relays.switch_plan import SwitchOverPlan
 from geolog.partition.home_failover import FailoverReport
 from geolog.partition.home_switch import SwitchOverReport
+from geolog.protocol.relay_report import LinkState
 from topology.errors import DamagedBytesError, GeologError, NoSuchStreamError
 
 EAST, WEST = "us-east", "eu-west"
@@ -62,6 +64,30 @@ class MovingLog:
             candidates=(),
             home_answers=False,
             ranges=(),
+            why_not=None,
+        )
+
+    async def plan_switch_over(
+        self, name: str, *, to: str, counts_open: bool
+    ) -> SwitchOverPlan:
+        assert not counts_open
+        if name in self.unplannable:
+            raise self.unplannable[name]
+        return SwitchOverPlan(
+            stream=name,
+            home=self.homes[name],
+            to=to,
+            partitions=1,
+            state=LinkState.LIVE,
+            lag_records=0,
+            lag_bytes=0,
+            lag_s=0.0,
+            round_trip_s=0.1,
+            catch_up_s=0.0,
+            close_s=0.3,
+            drain_s=0.1,
+            flip_s=0.2,
+            local_only=0,
             why_not=None,
         )
 
@@ -239,3 +265,16 @@ def test_nobody_is_asked_whether_no_stream_is_to_be_failed_over(
 
     assert run(MOVES["failover"]) == Exit.UNAVAILABLE
     assert "none of 3 streams can be failed over now" in capsys.readouterr().err
+
+
+def test_the_plan_of_a_move_tells_the_pause_and_names_a_stream_that_cannot_be_planned(
+    log: MovingLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log.unplannable = {"shop/b": NoSuchStreamError("shop/b")}
+    code = run([*MOVES["switch-over"], "--dry-run"])
+    out, told = capsys.readouterr()
+
+    assert code == Exit.DONE
+    assert [line.split()[0] for line in out.splitlines()] == ["stream", "shop/a", "shop/c"]
+    assert "600ms" in out
+    assert "shop/b cannot move now" in told
