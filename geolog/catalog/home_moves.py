@@ -4,7 +4,7 @@ Each step is one multi over the home record and the stream's record, which so ag
 moment. The home record's version decides: two movers, or a mover and somebody who gives up for
 it, cannot both succeed.
 
-Rules: PROTOCOL H16 and H17.
+Rules: PROTOCOL H13, H16 and H17.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -232,6 +232,7 @@ class HomeMoves:
         """Have these logs begin where those at home do: mirrors follow a trim a little later.
 
         Without it, a truncation that was answered just before a move would not have happened.
+        A log that begins later notes what it lacks, so that mirrors keep that.
         """
         found = await all_of(
             [
@@ -257,10 +258,14 @@ class HomeMoves:
         behind = open_document(there.data, TrimRecord, path=paths[1])
         unchanged = Check(paths[0], at_home.version)
         # A home that was lost may have dropped what its mirrors never got.
-        first = min(trim.first_sequence, fork.sequence)
-        if behind.first_sequence >= first:
+        first = min(trim.followed, fork.sequence)
+        begun = attrs.evolve(
+            behind, lacks_from=first if behind.first_sequence > first else None
+        )
+        if behind.first_sequence < first:
+            begun = attrs.evolve(begun, first_sequence=first, trimmed_us=trim.trimmed_us)
+        if begun == behind:
             return [unchanged]
-        begun = attrs.evolve(behind, first_sequence=first, trimmed_us=trim.trimmed_us)
         return [unchanged, Put(paths[1], seal_document(begun), there.version)]
 
     async def _records(self, stream: StreamRecord, record: FailoverRecord) -> list[Operation]:

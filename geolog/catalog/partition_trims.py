@@ -100,7 +100,9 @@ class PartitionTrims:
             found, version = await self._read(name, Freshness.LATEST)
             if found.first_sequence >= first_sequence:
                 return found
-            moved = attrs.evolve(found, first_sequence=first_sequence, trimmed_us=now_us)
+            moved = attrs.evolve(
+                found, first_sequence=first_sequence, trimmed_us=now_us, lacks_from=None
+            )
             at_home = [] if is_mirror else await self._homes.checks_to_close(name, home_epoch)
             try:
                 await self._metadata.multi(

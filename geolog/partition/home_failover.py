@@ -124,6 +124,8 @@ class _Run:
     tails: dict[int, HeardTail]
     known: dict[int, int] = attrs.field(factory=dict, init=False)
     """For each partition the sequence behind the last record that metadata knows of."""
+    begins_at_home: dict[int, int] = attrs.field(factory=dict, init=False)
+    """For each partition where the old home, or the stream before it, begins."""
     began_s: float
     steps: trio.CancelScope
     taken: dict[int, tuple[TakenOver, Watermark | None]] = attrs.field(factory=dict)
@@ -262,11 +264,12 @@ class HomeFailover:
         effects = core.on_segment_highest(number, await move.segment_highest(number))
         name = move.stream.partition(number)
         run.known[number] = await last_known_sequence(self.takeover.partitions.segments, name)
+        trim = await self.takeover.partitions.trims.read_latest(name)
+        run.begins_at_home[number] = trim.followed
         failed: GeologError = UnavailableError(f"{home} did not answer")
         with trio.move_on_after(self._patience_s(run, home, self.config.home_patience_s)):
             try:
                 last = await move.end_home(number, patience_s=self.config.owner_patience_s)
-                trim = await self.takeover.partitions.trims.read(name)
                 ended = EndedLog(last=last, row_highest=0, begins=trim.first_sequence)
                 return [*effects, *core.on_ended(number, home, ended)]
             except HomeMoveConflictError:
@@ -366,7 +369,8 @@ class HomeFailover:
                 from_sequence=fork.sequence,
                 tail=run.tails.get(number),
                 known=run.known.get(number, 0),
-                is_nothing_lost=run.core.is_ended_at_home(number),
+                is_end_known=run.core.is_ended_at_home(number),
+                older_records=max(0, run.core.begins(number) - run.begins_at_home[number]),
                 compared=run.compared.get(number, ()),
                 from_us=_last_append_us(run, number),
                 passed_s=run.flipping_s - run.began_s,

@@ -47,6 +47,8 @@ class MirrorResync:
     """The sequence after the last record that it is known to have had."""
     begins: int
     """Records before this one are gone at home."""
+    older_from: int | None = None
+    """Its first record, if its home never got those before `begins`: they would be gone."""
 
     @property
     def gap_count(self) -> int:
@@ -70,7 +72,10 @@ async def planned_resync(
         last = listed.record.last_sequence
         if last is not None:
             ended = max(ended, Sequence(last + 1))
-    return MirrorResync(number, region, ended, begins)
+    older_from: int | None = None
+    if trim.lacks_from is not None and own.first_sequence < min(ended, begins):
+        older_from = own.first_sequence
+    return MirrorResync(number, region, ended, begins, older_from)
 
 
 async def insist_on_resync(
@@ -116,6 +121,12 @@ def check_no_gap(stream: StreamRecord, planned: list[MirrorResync]) -> None:
         f" {one.begins - 1} any more, and {one.region} never got them"
         for one in planned
         if one.gap_count
+    ]
+    told += [
+        f"{stream.name}#{one.partition}: the home never had records {one.older_from} to"
+        f" {one.begins - 1}, which {one.region} would throw away"
+        for one in planned
+        if one.older_from is not None
     ]
     if told:
         raise ConflictError(

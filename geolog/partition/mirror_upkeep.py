@@ -74,7 +74,7 @@ async def _is_sealed(
     why = await partitions.owners.why_deposed(mirror.name, mirror.owner)
     if why is not None:  # An owner that writes nothing would not notice.
         raise why
-    await mirror.follow_trim(trim.first_sequence)
+    await mirror.follow_trim(trim.followed)
     if not owner.record.is_sealed:
         return False
     last = await partitions.segments.last(home)

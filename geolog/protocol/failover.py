@@ -194,6 +194,12 @@ class FailoverCourse:
         """Whether the old home's log of this partition was ended, so that its end is known."""
         return self._partitions[number].logs.get(self._home) is not None
 
+    def begins(self, number: int) -> Sequence:
+        """The sequence at which the new home's log of a partition begins, once it was taken."""
+        mine = self._partitions[number].logs[self._to]
+        assert mine is not None
+        return mine.begins
+
     def begin(self) -> list[Effect]:
         """Begin to fail over."""
         return [MarkLost()]

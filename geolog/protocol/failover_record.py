@@ -67,21 +67,26 @@ class RangeAtRisk:
     """Time by which the new home is behind the old one's last known record; None if that is
     not known."""
     is_nothing_lost: bool = False
-    """Whether the old home's own log was read to its end."""
+    """Whether the old home's own log was read to its end, and the new home has all of it."""
+    older_records: int = 0
+    """Records of the old home that the new one never got, because it begins later."""
+    is_end_known: bool = False
+    """Whether the old home's own log was read to its end: then nothing newer is lost."""
 
     @property
     def records_count(self) -> int | None:
         """Records known to be at risk; None unless a target has told how far the home came."""
-        if not self.is_nothing_lost and self.heard_us is None:
-            return None
-        return self.records_min
+        is_known = self.is_nothing_lost or self.is_end_known
+        return None if not is_known and self.heard_us is None else self.records_min
 
     @property
     def records_min(self) -> int:
         """Records that are at risk at least."""
-        if self.is_nothing_lost or self.to_sequence is None:
+        if self.is_nothing_lost:
             return 0
-        return max(0, self.to_sequence - self.from_sequence)
+        is_none = self.is_end_known or self.to_sequence is None
+        newer = 0 if is_none else max(0, (self.to_sequence or 0) - self.from_sequence)
+        return self.older_records + newer
 
 
 @attrs.frozen(kw_only=True)
@@ -103,7 +108,7 @@ class RiskTotal:
 def risk_total(ranges: Iterable[RangeAtRisk]) -> RiskTotal:
     """Sum up the ranges of partitions."""
     found = list(ranges)
-    at_risk = [one for one in found if not one.is_nothing_lost]
+    at_risk = [one for one in found if not (one.is_nothing_lost or one.is_end_known)]
     seconds = _known(one.seconds for one in at_risk)
     bytes_max = _known(one.bytes_max for one in at_risk)
     ages = _known(one.heard_ago_s for one in at_risk)
@@ -163,7 +168,8 @@ def range_at_risk(
     from_sequence: int,
     tail: HeardTail | None,
     known: int,
-    is_nothing_lost: bool,
+    is_end_known: bool,
+    older_records: int = 0,
     compared: Collection[str] = (),
     from_us: int | None = None,
     passed_s: float = 0.0,
@@ -171,6 +177,8 @@ def range_at_risk(
     """The range that a new home lacks if it goes on at `from_sequence`, as far as is known.
 
     known: the sequence behind the last record that metadata knows the old home to have.
+    is_end_known: whether the old home's log was read to its end. older_records: those of the
+    old home from before the new one begins.
     compared: regions whose logs of the partition are known not to reach further than that.
     from_us: when the last record before it was appended, by the clock of its home. passed_s:
     time since `tail` was told here.
@@ -181,11 +189,13 @@ def range_at_risk(
         from_sequence=Sequence(from_sequence),
         to_sequence=Sequence(max(from_sequence, *ends)) if ends else None,
         heard_us=None if tail is None else tail.heard_us,
-        is_nothing_lost=is_nothing_lost,
+        is_nothing_lost=is_end_known and not older_records,
+        older_records=older_records,
+        is_end_known=is_end_known,
     )
-    if tail is None or is_nothing_lost:
+    if tail is None or is_end_known:
         return found
-    is_none = found.records_min == 0
+    is_none = found.records_min == older_records
     # The bytes are those above what that region had; where the new home begins lies no lower
     # only if that region's log was compared.
     is_bound = tail.region in compared and known <= tail.sequence_next

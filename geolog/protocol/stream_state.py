@@ -370,6 +370,16 @@ class TrimRecord:
     """Of a mirror that was begun again: its rows up to this number are not part of it any more.
     Its next owner drops those that are left; 0 if none is."""
 
+    lacks_from: Sequence | None = None
+    """Of a home that was made by a failover although its log begins later than that of the home
+    before: where that began. Mirrors that have those older records keep them, until this home
+    is trimmed itself."""
+
+    @property
+    def followed(self) -> Sequence:
+        """Where mirrors are to begin: they drop nothing that only the home lacks."""
+        return self.first_sequence if self.lacks_from is None else self.lacks_from
+
     def parts_of(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         """A run of sequences in parts, and for each whether the mirror never had it."""
         if self.gap is None:

@@ -206,7 +206,7 @@ def _tell_plans(plans: list[FailoverPlan]) -> None:
         tell(f"{plan.stream}: {plan.home}→{plan.to}: {_risk_of(plan)}")
         lacks = sum(one.lacks_evicted for one in plan.candidates if one.region == plan.to)
         if lacks:
-            tell(f"{plan.to} never got {lacks:,} older records: they would be lost for good")
+            tell(f"{plan.to} never got {lacks:,} older records: the stream would lack them")
     ready = [one for one in plans if one.why_not is None]
     leaseless = [one for one in ready if one.may_answer_on]
     if leaseless:
@@ -223,7 +223,9 @@ def _tell_plans(plans: list[FailoverPlan]) -> None:
 def _risk_of(plan: FailoverPlan) -> str:
     """The loss in words, with the age of what it is known by."""
     if plan.home_answers:
-        return "the home answers, so nothing would be lost"
+        older = sum(one.older_records for one in plan.ranges)
+        lost = f"only {older:,} older records" if older else "nothing"
+        return f"the home answers, so {lost} would be lost"
     total = plan.at_risk
     parts = ""
     if plan.home_partitions_reached:

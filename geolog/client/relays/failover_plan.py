@@ -33,6 +33,8 @@ class FoundEnd:
     """Whether it may end later: nobody has closed it, and the look is not to."""
     lacks: int = 0
     """Records that its home has dropped, or is to drop, and that it never got."""
+    older: int = 0
+    """Records of the home from before it begins."""
 
 
 @attrs.frozen(kw_only=True)
@@ -165,6 +167,7 @@ def failover_plan(
                 by_partition.get(number, ()),
                 heard.get(number),
                 known.get(number, 0),
+                chosen,
                 is_whole=number in at_home,
             )
             for number in range(record.partitions)
@@ -229,6 +232,7 @@ def _at_risk(
     ends: Sequence[FoundEnd],
     tail: HeardTail | None,
     known: int,
+    to: str,
     *,
     is_whole: bool,
 ) -> RangeAtRisk:
@@ -238,7 +242,8 @@ def _at_risk(
         from_sequence=0 if best is None else best.sequence_next,
         tail=tail,
         known=known,
-        is_nothing_lost=is_whole,
+        is_end_known=is_whole,
+        older_records=sum(one.older for one in ends if one.region == to),
         compared=[one.region for one in ends],
         from_us=None if best is None else best.append_time_us or None,
     )

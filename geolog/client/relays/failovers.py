@@ -227,9 +227,10 @@ class Failovers:
             is_least=end.is_least,
             lacks=max(
                 0 if trim.gap is None else trim.gap.end - trim.gap.first,
-                trim.first_sequence - at_home.first_sequence,
+                trim.first_sequence - at_home.followed,
                 trim.evicted_before - sequence,
             ),
+            older=max(0, trim.first_sequence - at_home.followed),
         )
 
     async def _read_last(self, name: PartitionName, end: PartitionEnd) -> None:

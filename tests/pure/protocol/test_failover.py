@@ -244,10 +244,10 @@ def heard(region: str, sequence_next: int, heard_us: int) -> HeardTail:
 
 def test_the_range_at_risk_ends_at_the_furthest_tail_that_anybody_knows() -> None:
     tails = latest_tails([heard(TO, 90, 5), heard("mars", 100, 3), heard("moon", 100, 4)])
-    found = range_at_risk(0, from_sequence=70, tail=tails[0], known=0, is_nothing_lost=False)
-    by_metadata = range_at_risk(0, from_sequence=70, tail=None, known=80, is_nothing_lost=False)
-    unknown = range_at_risk(0, from_sequence=70, tail=None, known=0, is_nothing_lost=False)
-    whole = range_at_risk(0, from_sequence=70, tail=tails[0], known=0, is_nothing_lost=True)
+    found = range_at_risk(0, from_sequence=70, tail=tails[0], known=0, is_end_known=False)
+    by_metadata = range_at_risk(0, from_sequence=70, tail=None, known=80, is_end_known=False)
+    unknown = range_at_risk(0, from_sequence=70, tail=None, known=0, is_end_known=False)
+    whole = range_at_risk(0, from_sequence=70, tail=tails[0], known=0, is_end_known=True)
 
     assert (found.to_sequence, found.heard_us, found.records_count) == (100, 4, 30)
     assert (by_metadata.records_count, by_metadata.records_min) == (None, 10)
@@ -261,7 +261,7 @@ def at_risk(tail: HeardTail | None, **parts: int) -> RangeAtRisk:
         from_sequence=70,
         tail=tail,
         known=parts.get("known", 0),
-        is_nothing_lost=False,
+        is_end_known=False,
         compared=[TO],
         from_us=parts.get("from_us", 8_000_000),
         passed_s=1.5,

@@ -4,13 +4,14 @@ Owners, mirrors and nodes are the real ones; network, disks and metadata are in 
 """
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 import geolog
 from geolog import LATEST, AtSequence
 from geolog.catalog import kept_rests
 from geolog.catalog.kept_rests import KeptRests
-from tests.pure.whole.mirroring import HOME, STREAM, TARGET, record_of, rows_of
+from tests.pure.whole.mirroring import HOME, STREAM, TARGET, Durable, record_of, rows_of
 from tests.pure.whole.test_failover import (
     MARS,
     Site,
@@ -217,3 +218,62 @@ async def test_a_cut_that_was_interrupted_before_another_failover_loses_nothing(
         found = await values(site.east)
 
     assert sorted(aside + found) == sorted(numbered(*range(12), 30, 31))
+
+
+async def follow(log: geolog.Log) -> None:
+    """Bring the mirror in the client's region to the home's end, and trim it as its home is."""
+    await relay(log)
+    record = await record_of(log)
+    name = record.log_in(log.region, 0)
+    async with log.partition_opener.open_mirror(record, name, Durable()):
+        await trio.sleep(2)
+
+
+async def test_older_records_that_a_new_home_never_got_are_told_and_stay_where_they_are(
+    autojump_clock: MockClock,
+) -> None:
+    """West begins later and becomes the home; east and mars keep what only they have."""
+    async with open_site() as site:
+        await add_west_later(site)
+        await relay(site.mars)
+        plan = await site.east.plan_failover(STREAM, to=TARGET)
+        report = await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(10, 12))
+        await follow(site.east)
+        await follow(site.mars)
+        in_west = await values(site.west)
+        with pytest.raises(geolog.ConflictError, match="the home never had records 0 to 4"):
+            await site.west.resync_relay(STREAM, target=MARS)
+        in_east, in_mars = await values(site.east), await values(site.mars)
+        back = await site.east.failover(STREAM, to=HOME)
+        at_home_again = await values(site.west)
+
+    assert [one.older_records for one in plan.ranges] == [5]
+    assert plan.at_risk.records == 5
+    assert (report.is_nothing_lost, report.ranges[0].older_records) == (False, 5)
+    assert report.at_risk.records == 5
+    assert in_west == numbered(*range(5, 12))
+    assert in_east == in_mars == numbered(*range(12))
+    assert back.is_nothing_lost
+    assert at_home_again == numbered(*range(12))
+
+
+async def test_older_records_that_a_new_home_never_got_go_once_it_is_trimmed_itself(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_site() as site:
+        await add_west_later(site)
+        await relay(site.mars)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(10, 12))
+        for log in (site.east, site.mars):
+            await relay(log)
+        await site.west.truncate_stream(STREAM, before=AtSequence(3))
+        await follow(site.east)
+        before = await values(site.east)
+        await site.west.truncate_stream(STREAM, before=AtSequence(8))
+        await follow(site.east)
+        after = await values(site.east)
+
+    assert before == numbered(*range(12))
+    assert after == numbered(*range(8, 12))
