@@ -16,6 +16,7 @@ from typing import assert_never
 import attrs
 import trio
 
+from geolog.background import all_of
 from geolog.catalog.home_moves import (
     HomeMoveConflictError,
     MirrorsReclaimedError,
@@ -51,7 +52,7 @@ from geolog.protocol.home_record import Fork
 from geolog.protocol.isolation_lease import longest_lease_s, wait_of_failover_s
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
-from topology.errors import GeologError, UnavailableError
+from topology.errors import GeologError, InvalidArgumentError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -141,6 +142,8 @@ class _Run:
     """For each partition the regions whose mirrors were taken."""
     may_answer_on: Sequence[int] = ()
     ranges: tuple[RangeAtRisk, ...] = ()
+    waiting_for: str = ""
+    """For leases of the old home, once nothing else is left to do."""
     marked_s: float = 0.0
     flipping_s: float = 0.0
     flipped_s: float = 0.0
@@ -198,7 +201,7 @@ class HomeFailover:
             with patience:
                 await follow(core.begin(), perform, _AT_ONCE_MAX)
             if patience.cancelled_caught:
-                late = core.on_late(self.config.timeout_s)
+                late = core.on_late(self.config.timeout_s, waiting_for=run.waiting_for)
                 await follow(late, perform, _AT_ONCE_MAX)
         except BaseException:
             if not core.has_moved:
@@ -239,6 +242,7 @@ class HomeFailover:
         try:
             match effect:
                 case MarkLost():
+                    await self._check_leases(move)
                     await move.mark(is_failover=True)
                     run.marked_s = trio.current_time()
                     return core.on_marked()
@@ -250,12 +254,45 @@ class HomeFailover:
                     tell(f"fetching from {effect.region}")
                     return await self._fetch(run, effect)
                 case MakeHome():
+                    await self._outlive_leases(run, tell)
                     tell(f"making {move.to} the home")
                     return await self._flip(run, effect)
                 case _:
                     assert_never(effect)
         except GeologError as error:
             return core.on_failed(error)
+
+    async def _check_leases(self, move: HomeMove) -> None:
+        """InvalidArgumentError if leases at home outlast the time for all steps."""
+        owners = self.takeover.partitions.owners
+        names = move.stream.partition_names()
+        found = await all_of(
+            [partial(owners.read_latest, one) for one in names], at_once_max=_AT_ONCE_MAX
+        )
+        setting_s = move.stream.isolation_lease_s
+        lease_s = longest_lease_s(setting_s, [one.record for one in found])
+        wait_s, timeout_s = wait_of_failover_s(lease_s), self.config.timeout_s
+        if lease_s > 0 and wait_s >= timeout_s:
+            raise InvalidArgumentError(
+                f"owners of {move.stream.name} in {move.stream.home} may answer inside a lease"
+                f" of {lease_s:g} s, which a failover waits for, and it was given"
+                f" {timeout_s:g} s: give it more than {wait_s:.3g} s (--within). Nothing was"
+                " changed"
+            )
+
+    async def _outlive_leases(self, run: _Run, tell: Callable[[str], None]) -> None:
+        """Wait while owners of the old home may answer inside of their leases."""
+        move = run.move
+        setting_s = move.stream.isolation_lease_s
+        lease_s = longest_lease_s(setting_s, move.owners_at_home.values())
+        until_s = run.marked_s + wait_of_failover_s(lease_s)
+        left_s = until_s - trio.current_time()
+        if lease_s <= 0 or left_s <= 0:
+            return
+        run.waiting_for = f"leases of {lease_s:g} s in {move.stream.home} were not over yet"
+        tell(f"waiting {left_s:.1f} s until leases in {move.stream.home} are over")
+        await trio.sleep_until(until_s)
+        run.waiting_for = ""
 
     async def _end_home(self, run: _Run, number: int) -> list[Effect]:
         """End the log at the old home, if its nodes answer in time."""
@@ -355,12 +392,7 @@ class HomeFailover:
     async def _flip(self, run: _Run, flip: MakeHome) -> list[Effect]:
         moves, move = self.takeover.partitions.home_moves, run.move
         assert move.marked is not None
-        # Owners of the old home may answer inside of their leases.
-        setting_s = move.stream.isolation_lease_s
-        lease_s = longest_lease_s(setting_s, move.owners_at_home.values())
-        if lease_s > 0:
-            await trio.sleep_until(run.marked_s + wait_of_failover_s(lease_s))
-        if setting_s is not None:
+        if move.stream.isolation_lease_s is not None:
             run.may_answer_on = _told_nothing(move, run.core)
         run.flipping_s = trio.current_time()
         run.ranges = tuple(

@@ -278,14 +278,14 @@ class FailoverCourse:
         self._is_over = True
         return [EndFailover(error)]
 
-    def on_late(self, after_s: float) -> list[Effect]:
-        """The time for all steps is over."""
+    def on_late(self, after_s: float, *, waiting_for: str = "") -> list[Effect]:
+        """The time for all steps is over. waiting_for: all that was left to wait for."""
         behind = [one for one in self._partitions if not one.is_ready]
         sources = sorted({one.fetching_from for one in behind if one.fetching_from})
         why = (
             f"{len(behind)} of {len(self._partitions)} partitions are not ready in {self._to}"
             if behind
-            else "metadata did not answer"
+            else waiting_for or "metadata did not answer"
         )
         if sources:
             why += f", which fetches what it lacks from {', '.join(sources)}"

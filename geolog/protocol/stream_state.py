@@ -272,6 +272,10 @@ class StreamRecord:
         return self.log_in(self.home, number)
 
 
+UNTOLD_LEASE_S = -1.0
+"""In a record that was written before leases were noted: its owner may have any, or none."""
+
+
 @attrs.frozen(kw_only=True)
 class OwnerRecord:
     """The current owner of a partition.
@@ -291,11 +295,14 @@ class OwnerRecord:
     is_sealed: bool = False
     is_deleted: bool = False
     """Whether its stream is being deleted; it never has an owner again, not even briefly."""
-    lease_s: float | None = 0.0
+    lease_s: float | None = UNTOLD_LEASE_S
     """Length of the lease inside which the owner answers appends; None: it answers always. 0 of
     an owner that takes no appends, and of any in a `global` stream."""
     lease_before_s: float = 0.0
-    """The longest lease of earlier owners that did not say that they left."""
+    """The longest lease of earlier owners that did not say that they left. It never gets
+    shorter: a renewal checks the home record and the owner's own session, not this record, so
+    an owner that was taken over may renew its lease, and give answers that it still owes, for
+    as long as its process lives. Nobody knows for certain when that has ended."""
     lease_left_s: float = 0.0
     """The longest lease of earlier owners that left, until the owner has outlived it."""
     has_leaseless_before: bool = False
@@ -316,7 +323,7 @@ class OwnerRecord:
             lease_before_s=max(self.lease_before_s, 0.0 if has_left else self.lease_s or 0.0),
             lease_left_s=max(self.lease_left_s, self.lease_s or 0.0 if has_left else 0.0),
             has_leaseless_before=self.has_leaseless_before
-            or not (has_left or self.lease_s is not None),
+            or (not has_left and self._is_leaseless),
         )
 
     def activated(self, segment_highest: int, *, outlived_s: float) -> "OwnerRecord":
@@ -342,7 +349,12 @@ class OwnerRecord:
     @property
     def may_answer_always(self) -> bool:
         """Whether this owner, or one before it, may answer without any lease."""
-        return self.has_leaseless_before or (bool(self.presence) and self.lease_s is None)
+        return self.has_leaseless_before or (bool(self.presence) and self._is_leaseless)
+
+    @property
+    def _is_leaseless(self) -> bool:
+        """Whether nothing bounds for how long the owner answers."""
+        return self.lease_s is None or self.lease_s == UNTOLD_LEASE_S
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
@@ -312,6 +312,7 @@ async def _move_all(log: Log, plans: list[FailoverPlan], asked_count: int, wish:
             home=one.home,
             home_epoch=one.home_epoch,
             confirmed=one.goes_on_at,
+            progress=_teller(one.stream) if asked_count == 1 else None,
             without=wish.without,
             timeout_s=wish.within_s,
         )
@@ -331,6 +332,18 @@ async def _move_all(log: Log, plans: list[FailoverPlan], asked_count: int, wish:
             f"{failed_count} of {asked_count} streams keep their home; fix the causes above"
             " and repeat the command"
         )
+
+
+def _teller(stream: str) -> Callable[[str], None]:
+    """Tell each step of the failover of one stream, once."""
+    told: set[str] = set()
+
+    def tell_step(step: str) -> None:
+        if step not in told:
+            told.add(step)
+            tell(f"{stream}: {step}")
+
+    return tell_step
 
 
 def _show_moved(found: Sequence[FailoverReport]) -> None:

@@ -107,8 +107,12 @@ class MovingLog:
         home_epoch: int | None,
         confirmed: Mapping[int, int],
         without: Sequence[str],
+        progress: Callable[[str], None] | None,
         timeout_s: float,
     ) -> FailoverReport:
+        if progress is not None:
+            progress("comparing logs")
+            progress("comparing logs")
         assert not confirmed
         assert not without
         before = self.homes[name]
@@ -278,3 +282,11 @@ def test_the_plan_of_a_move_tells_the_pause_and_names_a_stream_that_cannot_be_pl
     assert [line.split()[0] for line in out.splitlines()] == ["stream", "shop/a", "shop/c"]
     assert "600ms" in out
     assert "shop/b cannot move now" in told
+
+
+def test_a_failover_of_one_stream_tells_its_steps_once(
+    log: MovingLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(["--yes", "relay", "failover", "shop/a"])
+
+    assert capsys.readouterr().err.count("shop/a: comparing logs\n") == 1

@@ -301,3 +301,24 @@ def test_a_failover_is_impatient_with_the_lost_home_alone() -> None:
     assert patience_of(15.0, 8, is_home=True) < 1
     assert patience_of(15.0, 7, is_home=True) == 15.0
     assert patience_of(15.0, 100, is_home=False) == 15.0
+
+
+def test_a_failover_whose_time_ends_while_it_waits_for_a_lease_does_not_blame_metadata() -> (
+    None
+):
+    def late(waiting_for: str) -> str:
+        core = FailoverCourse("a/s", home=HOME, to=TO, others=[], home_epoch=1, partitions=1)
+        core.begin()
+        core.on_marked()
+        core.on_segment_highest(0, SEGMENT_HIGHEST)
+        core.on_ended(0, HOME, EndedLog(last=mark_of(3), row_highest=4))
+        (made,) = core.on_ended(0, TO, EndedLog(last=mark_of(3), row_highest=4))
+        assert isinstance(made, MakeHome)
+        (end,) = core.on_late(5.0, waiting_for=waiting_for)
+        assert isinstance(end, EndFailover)
+        return str(end.error)
+
+    assert "within 5 s: leases of 4 s were not over yet. Its home" in late(
+        "leases of 4 s were not over yet"
+    )
+    assert "metadata did not answer" in late("")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from geolog.protocol.ids import EntryId, Epoch, LedgerId, Sequence
 from geolog.protocol.stream_state import (
+    OwnerRecord,
     SegmentRecord,
     StreamMode,
     StreamName,
@@ -136,3 +137,17 @@ def test_each_region_keeps_its_log_when_the_home_moves() -> None:
         assert moved.placement_of(log).region == region
         assert before.is_mirror(log) == (region != "us-east")
         assert moved.is_mirror(log) == (region != "eu-west")
+
+
+def test_an_owner_of_a_version_without_leases_may_answer_always() -> None:
+    """It is told of in a failover, and so is one that was taken over and is not fenced yet."""
+    old = OwnerRecord(epoch=Epoch(3), owner="w", presence="/p")
+    following = old.claimed(owner="v", presence="/q", claim_id="c", lease_s=2.0)
+    fenced = following.activated(4, outlived_s=0.0)
+    has_left = attrs.evolve(old, presence="")
+
+    assert old.may_answer_always
+    assert following.may_answer_always
+    assert (fenced.may_answer_always, fenced.lease_longest_s) == (False, 2.0)
+    assert (has_left.may_answer_always, has_left.lease_longest_s) == (False, 0.0)
+    assert not OwnerRecord().may_answer_always

@@ -272,6 +272,36 @@ async def test_a_failover_tells_that_an_owner_may_not_know_that_it_is_to_stop(
     assert max(answered_s) > flipped_s, "it goes on, and this is told"
 
 
+@pytest.mark.parametrize("setting_s", [LEASE_S, 1.0, None])
+async def test_a_failover_with_less_time_than_a_lease_is_refused_at_once(
+    setting_s: float | None, autojump_clock: MockClock
+) -> None:
+    """An owner may hold a longer lease than the setting says now."""
+    async with open_site() as site, cut_off_and_writing(site):
+        await set_lease(site.far, setting_s)
+        asked_s = trio.current_time()
+        told = r"a lease of 4 s, .* given 3 s: give it more than 4.08 s \(--within\)"
+        with pytest.raises(geolog.InvalidArgumentError, match=told):
+            await site.far.failover(STREAM, to=TARGET, timeout_s=3)
+        refused_s = trio.current_time()
+        record = await record_of(site.far)
+
+    assert refused_s - asked_s < 2
+    assert (record.home, record.moving_to) == (HOME, "")
+
+
+async def test_a_failover_that_waits_for_leases_says_so(autojump_clock: MockClock) -> None:
+    steps: list[str] = []
+    async with open_site() as site, cut_off_and_writing(site):
+        await set_lease(site.far, 8.0)
+        await site.far.failover(STREAM, to=TARGET, progress=steps.append)
+
+    (waiting,) = [one for one in steps if one.startswith("waiting ")]
+    assert 0 < float(waiting.split()[1]) <= 8.2
+    assert waiting.endswith("until leases in us-east are over")
+    assert steps[-1] == "making eu-west the home"
+
+
 async def test_a_plan_of_a_failover_does_not_fence_a_home_that_is_only_cut_off(
     autojump_clock: MockClock,
 ) -> None:
