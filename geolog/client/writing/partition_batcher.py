@@ -250,6 +250,8 @@ class PartitionBatcher:
             if self._behind_refused_count:
                 self._behind_refused_count -= 1
             self._take_answer(batch, sent.answer, was_in_flight=True)
+        if not unanswered:
+            self._sent_last = None  # It knows this lane, so the two would be a cycle.
         if self.is_held_back:
             self.seal()
         else:

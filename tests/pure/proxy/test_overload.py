@@ -10,7 +10,6 @@ from trio.testing import MockClock
 from tests.pure.proxy.http_client import open_http
 from tests.pure.proxy.proxies import Frame, OpenSession, SessionClient, open_proxy
 from tests.pure.whole.clusters import STREAM, open_world
-from topology.errors import GeologError
 
 APPEND = f"/v1/streams/{STREAM}/append"
 READ = f"/v1/streams/{STREAM}/read"
@@ -165,16 +164,16 @@ async def test_lines_over_http_are_refused_with_when_to_come_back(
 
 
 @contextmanager
-def errors_in_cycles() -> Iterator[list[GeologError]]:
-    """Errors that only the garbage collector can free, in the end."""
-    found: list[GeologError] = []
+def only_collected() -> Iterator[list[object]]:
+    """Objects of the block that only the garbage collector can free, in the end."""
+    found: list[object] = []
     gc.collect()
     gc.disable()
     try:
         yield found
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
-        found += [one for one in gc.garbage if isinstance(one, GeologError)]
+        found += gc.garbage
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
@@ -193,8 +192,24 @@ async def test_refusals_leave_nothing_for_the_garbage_collector(
         open_session(world.cluster, proxy, f"{APPEND}?writer=till-7") as client,
     ):
         await client.receive()
-        with errors_in_cycles() as found:
+        with only_collected() as found:
             _, refusals = await append_all(client, 60)
 
     assert refusals
+    assert found == []
+
+
+async def test_appends_over_http_leave_nothing_for_the_garbage_collector(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        await client.ask("POST", APPEND, b'{"value":"0"}')
+        with only_collected() as found:
+            for number in range(5):
+                await client.ask("POST", APPEND, b'{"value":"%d"}' % number)
+
     assert found == []
