@@ -30,30 +30,41 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
             nursery.cancel_scope.cancel(reason="the block has ended")
     except BaseExceptionGroup as errors_of_tasks:
         group = errors_of_tasks
-    if group is not None:
-        _raise_all(error_of_block, group)
-    if error_of_block is not None:
-        raise error_of_block
+    if group is None and error_of_block is None:
+        return
+    try:
+        chosen, cause = _to_raise(error_of_block, group)
+        if cause is None:
+            raise chosen
+        raise chosen from cause
+    finally:
+        # The traceback of each has this frame, which would have them: cycles, for each block
+        # that is cancelled.
+        del error_of_block, group, chosen, cause
 
 
-def _raise_all(
-    error_of_block: BaseException | None, group: BaseExceptionGroup[BaseException]
-) -> None:
-    """Raise the errors of a block and its tasks: the one that counts, or all as a group."""
-    of_tasks = [one for one in _leaves(group) if not isinstance(one, trio.Cancelled)]
+def _to_raise(
+    error_of_block: BaseException | None, group: BaseExceptionGroup[BaseException] | None
+) -> tuple[BaseException, BaseException | None]:
+    """Choose from the errors of a block and its tasks the one that counts, or all as a group.
+
+    With it, what to give as its cause.
+    """
+    of_tasks = [] if group is None else list(_leaves(group))
+    of_tasks = [one for one in of_tasks if not isinstance(one, trio.Cancelled)]
     found = of_tasks if error_of_block is None else [error_of_block, *of_tasks]
     ending = next((one for one in found if isinstance(one, KeyboardInterrupt)), None) or next(
         (one for one in found if isinstance(one, SystemExit)), None
     )
     if ending is not None:
-        if all(isinstance(one, KeyboardInterrupt | SystemExit) for one in found):
-            raise ending
-        raise ending from group
+        are_ends = all(isinstance(one, KeyboardInterrupt | SystemExit) for one in found)
+        return ending, None if are_ends else group
     if len(found) == 1:
-        raise found[0]
+        return found[0], None
     if error_of_block is None:
-        raise group
-    raise BaseExceptionGroup("a block and its background tasks", found)
+        assert group is not None, "no error at all"
+        return group, None
+    return BaseExceptionGroup("a block and its background tasks", found), None
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
@@ -92,11 +103,17 @@ async def all_of(
                 nursery.start_soon(ask, place)
     except BaseExceptionGroup as errors_of_tasks:
         group = errors_of_tasks
-    if group is not None:
-        _raise_all(failures[0] if failures else None, group)
-    if failures:
-        raise failures[0]
-    return [found[place] for place in range(len(asked))]
+    first = failures[0] if failures else None
+    failures.clear()
+    if group is None and first is None:
+        return [found[place] for place in range(len(asked))]
+    try:
+        chosen, cause = _to_raise(first, group)
+        if cause is None:
+            raise chosen
+        raise chosen from cause
+    finally:
+        del first, group, chosen, cause  # As in `open_background`.
 
 
 async def both(

@@ -2,13 +2,15 @@
 
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
 import trio.testing
 
 from geolog.background import all_of, both, open_background
-from topology.errors import UnavailableError
+from tests.pure.garbage import only_collected
+from topology.errors import ConflictError, UnavailableError
 
 
 async def test_an_error_of_the_block_comes_out_unwrapped() -> None:
@@ -116,3 +118,27 @@ async def _wait_alongside(task: Callable[[], Awaitable[None]]) -> None:
     async with open_background(), open_background() as nursery:
         nursery.start_soon(task)
         await trio.sleep_forever()
+
+
+async def test_a_cancelled_block_leaves_nothing_for_the_garbage_collector() -> None:
+    async def cancelled_block() -> None:
+        with trio.CancelScope() as scope:
+            async with open_background() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                scope.cancel(reason="the test ends it")
+                await trio.sleep_forever()
+
+    with only_collected() as found:
+        await cancelled_block()
+
+    assert found == []
+
+
+async def test_a_call_that_fails_leaves_nothing_for_the_garbage_collector() -> None:
+    async def fail() -> None:
+        raise ConflictError("no")
+
+    with only_collected() as found, suppress(ConflictError):
+        await all_of([fail, trio.sleep_forever])
+
+    assert found == []

@@ -129,7 +129,7 @@ class SpeculativeQuestion(Generic[A, T]):
         self._timer_s = math.inf
 
     def __repr__(self) -> str:
-        return f"SpeculativeQuestion({self._core})"
+        return f"SpeculativeQuestion({len(self._members)} members, {len(self._open)} asked)"
 
     async def ask(self) -> Given[T] | Exhausted:
         """Ask until a replica has a good answer, or all have answered in vain."""
@@ -156,6 +156,9 @@ class SpeculativeQuestion(Generic[A, T]):
             if self._end is None:  # Cancelled: nobody waits for it any more.
                 for request in self._open.values():
                     request.close()
+            # It knows this question: else the two would keep what was read until the garbage
+            # collector comes by.
+            del self._core
         took_s = trio.current_time() - begun_s
         record = self._means.hedging.record
         if self._request.is_timed and isinstance(self._end, Given):

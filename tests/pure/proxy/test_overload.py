@@ -1,12 +1,9 @@
 """Sessions of an overloaded proxy: refused early, in order, and never begun too late."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import trio
 from trio.testing import MockClock
 
+from tests.pure.garbage import only_collected
 from tests.pure.proxy.http_client import open_http
 from tests.pure.proxy.proxies import Frame, OpenSession, SessionClient, open_proxy
 from tests.pure.whole.clusters import STREAM, open_world
@@ -161,23 +158,6 @@ async def test_lines_over_http_are_refused_with_when_to_come_back(
     assert {one.get("code") for one in answer.lines} == {None, 429}
     assert later.status == 200
     assert "geolog_proxy_early_refusals_total" in metrics
-
-
-@contextmanager
-def only_collected() -> Iterator[list[object]]:
-    """Objects of the block that only the garbage collector can free, in the end."""
-    found: list[object] = []
-    gc.collect()
-    gc.disable()
-    try:
-        yield found
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
-        found += gc.garbage
-    finally:
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
 
 
 async def test_refusals_leave_nothing_for_the_garbage_collector(

@@ -9,6 +9,7 @@ from trio.testing import MockClock
 import geolog
 from geolog.client.writing.writer import Writer
 from geolog.partition.hand_over import END_S
+from tests.pure.garbage import only_collected
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.proxy.running_proxies import RunningProxy
 from tests.pure.whole.clusters import (
@@ -475,3 +476,23 @@ async def test_a_proxy_that_does_not_know_the_placement_policy_says_so(
     assert "does not know placement policy 'last_racks'" in str(ended.error)
     assert ended.error is not None
     assert ended.error.outcome == "refused"
+
+
+async def test_a_writer_through_a_proxy_leaves_nothing_for_the_garbage_collector(
+    autojump_clock: MockClock,
+) -> None:
+    async def append() -> None:
+        async with log.open_writer(STREAM) as writer:
+            await writer.append(b"a")
+
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east"),
+        world.cluster.open_client("us-east", host="one", via="proxy") as log,
+    ):
+        await append()
+        with only_collected() as found:
+            await append()
+            await trio.sleep(1)
+
+    assert found == []

@@ -16,6 +16,7 @@ from geolog.client.log import LogConfig
 from geolog.client.reading.scan import ReaderConfig
 from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster
+from tests.pure.garbage import only_collected
 from tests.pure.whole.clusters import (
     STREAM,
     World,
@@ -647,3 +648,23 @@ async def test_verification_by_metadata_that_lags_takes_the_partitions_that_are_
             await append_each(writer, numbered(3))
 
         assert (await other.verify_stream(STREAM)).records == 3
+
+
+async def test_a_read_leaves_nothing_for_the_garbage_collector(
+    autojump_clock: MockClock,
+) -> None:
+    """Else all that it has fetched stays in memory until the collector comes by."""
+
+    async def read() -> int:
+        async with world.log.open_reader(STREAM) as reader:
+            return len([record async for record in reader])
+
+    async with open_world() as world:
+        async with world.log.open_writer(STREAM) as writer:
+            await append_each(writer, numbered(20))
+        await read()
+        with only_collected() as found:
+            count = await read()
+
+    assert count == 20
+    assert found == []
