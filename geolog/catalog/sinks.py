@@ -96,6 +96,13 @@ class VersionedSink:
 
     record: SinkRecord
     version: int
+    modified_us: int = 0
+    """When it was written, by metadata's clock; 0 if this process wrote it."""
+
+    @property
+    def batch_recorded_us(self) -> int:
+        """When the batch was recorded, by metadata's clock; 0: not known."""
+        return self.record.recorded_us or self.modified_us
 
 
 class SinkCatalog:
@@ -122,7 +129,7 @@ class SinkCatalog:
             stored = await self._metadata.find(path, freshness=Freshness.LATEST)
             if stored is not None:
                 record = open_document(stored.data, SinkRecord, path=path)
-                return VersionedSink(record, stored.version)
+                return VersionedSink(record, stored.version, stored.modified_us)
             await self._metadata.ensure_path(self._paths.sinks)
             made = SinkRecord(sink=sink, life=f"{self._rng.getrandbits(32):08x}")
             with suppress(NodeExistsError):

@@ -94,7 +94,7 @@ class SinkRecord:
     copier: str = ""
     """The driver that copies it, or copied it."""
     recorded_us: int = 0
-    """When the batch was recorded, by the clock of the driver that did; 0: not known."""
+    """When the batch was recorded, by metadata's clock; 0: when the record was changed last."""
     streams_done: tuple[str, ...] = ()
     """Streams that have all their records of the batch, while others lack some."""
     source: str = ""

@@ -100,10 +100,10 @@ class SinkCommit:
             match on_commit(found.record, given):
                 case RecordNext(record):
                     await self._check_streams(record)
-                    record = attrs.evolve(record, recorded_us=self._access.now_us())
                     held = await self._hold(found, record, staged_by=given.run)
                     copied_count += await self._copy(held, given, is_resumed=False)
                 case FinishCopy(record):
+                    record = attrs.evolve(record, recorded_us=found.batch_recorded_us)
                     held = await self._hold(found, record)
                     is_resumed = found.record.copier != given.copier
                     copied_count += await self._copy(held, given, is_resumed=is_resumed)
@@ -143,12 +143,11 @@ class SinkCommit:
         for name in sorted({part.stream for part in record.parts}):
             await self._log.check_writable(name)
 
-    async def _check_remembered(self, name: str, record: SinkRecord) -> None:
+    async def _check_remembered(self, name: str, age_s: float) -> None:
         """Refuse a copy begun so long ago that the stream may not know what it has of it.
 
         A stream forgets an idle writer only once that one's records are trimmed.
         """
-        age_s = (self._access.now_us() - record.recorded_us) / 1e6
         stream = await self._log.describe_stream(name)
         is_trimmed = any(one.first_sequence for one in stream.partition_list)
         if is_trimmed and age_s > stream.writer_retention_s:
@@ -199,16 +198,21 @@ class SinkCommit:
         copied_count = 0
         streams = held.record.streams_left()
         failed: dict[str, GeologError] = {}
+        if is_resumed or len(streams) > 1:
+            held = await self._look(held)
+        age_s = (held.modified_us - held.batch_recorded_us) / 1e6
         for stream in streams:
             try:
                 if is_resumed:
-                    await self._check_remembered(stream, held.record)
+                    await self._check_remembered(stream, age_s)
                 copied_count += await self._copy_into(stream, held)
             except _OF_ONE_STREAM as error:
                 failed[stream] = error
                 continue
             if len(streams) > 1:  # It may be sealed or deleted before the others have theirs.
-                held = await self._put(held, held.record.copied_into(stream))
+                done = held.record.copied_into(stream)
+                done = attrs.evolve(done, recorded_us=held.batch_recorded_us)
+                held = await self._put(held, done)
         self._judge(failed, held.record, given)
         await self._put(held, held.record.copied())
         return copied_count
@@ -229,6 +233,13 @@ class SinkCommit:
         words = f"{told}. {_standing(list(failed), record)}{_way_out(error, given)}"
         raise in_other_words(error, words)
 
+    async def _look(self, held: VersionedSink) -> VersionedSink:
+        """Read the record with which this driver copies, and its time."""
+        found = await self._sinks.ensure(self._sink)
+        if found.version != held.version:
+            raise self._overtaken(held.record.batch)
+        return found
+
     async def _put(self, held: VersionedSink, record: SinkRecord) -> VersionedSink:
         """Store the successor of the record with which this driver copies."""
         try:
@@ -240,13 +251,11 @@ class SinkCommit:
         """Copy the parts for one stream, as long as this driver is the one that copies."""
         tries_count = 0
         while True:
-            if (await self._sinks.ensure(self._sink)).version != held.version:
-                raise self._overtaken(held.record.batch)
+            await self._look(held)
             try:
                 return await self._copy_parts(stream, held.record)
             except NoSuchLedgerError as error:
-                if (await self._sinks.ensure(self._sink)).version != held.version:
-                    raise self._overtaken(held.record.batch) from None
+                await self._look(held)
                 raise self._expired(stream) from error
             except (FencedError, ConflictError, OutcomeUnknownError) as error:
                 # A driver that this one took over from may have opened the stream after it. It
@@ -297,15 +306,16 @@ def _standing(failed: list[str], record: SinkRecord) -> str:
 def _way_out(error: GeologError, given: StagedBatch) -> str:
     if not isinstance(error, _NEVER_AGAIN):
         return ""
-    again = ""
-    if isinstance(error, NoSuchStreamError):
-        again = " Create the stream again, and it gets its records with the next start; or"
     if not given.is_repeatable:
+        way = "write those rows to another stream, under another name (.option('writer', NAME))"
+        if isinstance(error, DataLostError):
+            way = "write those that it lacks under another name (.option('writer', NAME))"
+    else:
+        way = "leave these records out with .option('failOnDataLoss', 'false')"
+        if not isinstance(error, DataLostError):
+            way = f"have the query write to another stream from now on, and {way}"
+    if isinstance(error, NoSuchStreamError):
         return (
-            f".{again or ' To write those rows,'} write them to another stream, under another"
-            " name (.option('writer', NAME))"
+            f". Create the stream again, and it gets its records with the next start. Or {way}"
         )
-    return (
-        f".{again or ' To go on,'} have the query write to another stream from now on, and"
-        " leave the rest of these records out with .option('failOnDataLoss', 'false')"
-    )
+    return f". To go on, {way}"

@@ -1,5 +1,7 @@
 """Drivers of one sink meet half copies, each other's names, and a record on its way."""
 
+from contextlib import suppress
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -301,6 +303,38 @@ async def test_an_old_copy_is_finished_only_if_the_stream_remembers_its_writer(
             await again.commit(0, await again.stage(rows, stream=stream))
             found = await again.values(stream)
             assert found == [b"0", b"1", b"2", *(value.encode() for value in VALUES)]
+
+
+@pytest.mark.parametrize("off_s", [-7200, 7200])
+@pytest.mark.parametrize("slept_s", [1000, 5000])
+async def test_the_age_of_a_copy_does_not_depend_on_the_clocks_of_drivers(
+    autojump_clock: MockClock, off_s: int, slept_s: int
+) -> None:
+    stream = "shop/short"
+    async with (
+        open_world() as world,
+        world.cluster.open_client("eu-west", off_us=lambda: off_s * 10**6) as other,
+    ):
+        await world.log.create_stream(stream, survive="1 region", writer_retention_s=3600.0)
+        async with world.log.open_writer(stream) as writer:
+            for number in range(3):
+                await writer.append(b"%d" % number)
+        await world.log.truncate_stream(stream, before=geolog.AtSequence(2))
+        first, again = Driver(world.log, "first"), Driver(other, "again")
+        staged = await first.stage(rows_of(*VALUES), stream=stream)
+        with trio.move_on_after(0.003):
+            await first.commit(0, staged)
+        assert not (await sinks_of(world).ensure(SINK)).record.is_copied
+        await trio.sleep(slept_s)
+        for _ in range(2):  # Drivers that fail do not make it younger.
+            with trio.move_on_after(0.01), suppress(geolog.DataLostError):
+                await again.commit(0, staged)
+
+        if slept_s > 3600:
+            with pytest.raises(geolog.DataLostError, match="left unfinished for too long"):
+                await again.commit(0, staged)
+        else:
+            await again.commit(0, staged)
 
 
 async def test_an_application_that_takes_the_stream_back_does_not_end_a_commit(
