@@ -391,10 +391,10 @@ class EndSearch:
         if self._may_recover:
             return Recover(tail.ledger.ledger)
         assert tail.view is not None
-        lac = max(tail.lac, tail.view.lac)
-        if lac == NO_ENTRY and tail.view.end is None:  # Too few members have answered.
+        if tail.view.end is None:  # Too few members have answered: none could recover it.
             return self._go_on_probing(now_s)
         self._is_least = True
+        lac = max(tail.lac, tail.view.lac)
         return self._end_at(tail.ledger, EntryId(lac + 1))
 
     def _go_on_probing(self, now_s: float) -> Step:

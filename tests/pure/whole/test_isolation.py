@@ -328,6 +328,30 @@ async def test_a_plan_of_a_failover_does_not_fence_a_home_that_is_only_cut_off(
     assert plan.at_risk.records is None
 
 
+async def test_a_plan_does_not_count_on_a_home_of_which_one_node_is_left(
+    autojump_clock: MockClock,
+) -> None:
+    """It has the records, but too few nodes answer to end the log there."""
+    async with (
+        open_site(on_isolation="continue") as site,
+        site.home.open_writer(STREAM) as writer,
+    ):
+        await writer.append(b"0")
+        await relay(site.far)
+        for number in range(1, 4):
+            await writer.append(b"%d" % number)
+            await trio.sleep(0.1)
+        site.session.cut_off()
+        for node in site.cluster.nodes_of(HOME)[1:]:
+            await site.cluster.kill(node.node_id)
+        await trio.sleep(2 * SESSION_S)
+        plan = await site.far.plan_failover(STREAM)
+        report = await site.far.failover(STREAM, confirmed=plan.goes_on_at)
+
+    assert (plan.home_partitions_reached, plan.goes_on_at) == (0, {0: 1})
+    assert report.home == TARGET
+
+
 async def test_a_plan_of_a_failover_tells_how_long_it_will_wait_for_leases(
     autojump_clock: MockClock,
 ) -> None:
