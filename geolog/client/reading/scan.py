@@ -115,11 +115,16 @@ class PartitionScan:
         )
         """Decides when a following reader asks metadata again."""
 
-    async def end(self) -> PartitionEnd:
-        """The current end of the partition. UnavailableError if it cannot be found in time."""
+    async def end(self, *, may_recover: bool = True) -> PartitionEnd:
+        """The current end of the partition. UnavailableError if it cannot be found in time.
+
+        may_recover: as of `TailFinder.end_of`.
+        """
         timeout_s = self.config.end_timeout_s
         return await self._insist(
-            lambda: self._tail.end_of(self.name, may_be_emptied=self.has_rows),
+            lambda: self._tail.end_of(
+                self.name, may_be_emptied=self.has_rows, may_recover=may_recover
+            ),
             timeout_s=timeout_s,
             late=f"the end of {self.name} could not be found within {timeout_s} s",
             why=lambda: self._tail.why_not_found(self.name),

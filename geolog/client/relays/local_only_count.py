@@ -7,8 +7,8 @@ from geolog.protocol.stream_state import SegmentRecord
 
 
 async def local_only_in(scan: PartitionScan, row: SegmentRecord) -> int:
-    """How many the row has by now. NoSuchStreamError, UnavailableError."""
-    end = await scan.end()
+    """How many the row has by now, at least. NoSuchStreamError, UnavailableError."""
+    end = await scan.end(may_recover=False)  # For a plan, which changes nothing.
     await scan.refresh()
     begin = Begin(row.segment, row.first_entry, row.first_sequence, row=row.row)
     count = 0

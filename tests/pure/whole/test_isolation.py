@@ -318,11 +318,13 @@ async def test_a_plan_of_a_failover_does_not_fence_a_home_that_is_only_cut_off(
             site.cluster.network.cut("client-in-us-east", node.node_id)
         await trio.sleep(2 * SESSION_S)
         plan = await site.far.plan_failover(STREAM)
+        moving = await site.far.plan_switch_over(STREAM, to=TARGET)
         for node in site.cluster.nodes_of(HOME):
             site.cluster.network.mend("client-in-us-east", node.node_id)
         receipt = await writer.append(b"2")
 
     assert receipt.sequence == 2
+    assert moving.local_only == 0
     assert (plan.home_answers, plan.home_partitions_reached) == (False, 1)
     assert plan.may_answer_on == (0,), "a home without a lease goes on"
     assert plan.at_risk.records is None
