@@ -17,6 +17,7 @@ from geolog.background import all_of, both
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.stream_catalog import StreamCatalog, check_life
 from geolog.catalog.stream_homes import StreamHomes, VersionedHome
+from geolog.metadata import rules
 from geolog.metadata.documents import open_document, seal_document
 from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
@@ -33,15 +34,36 @@ from geolog.metadata.seam import (
 )
 from geolog.protocol.failover_record import FailoverRecord
 from geolog.protocol.home_record import Fork, HomeRecord, HomeState
-from geolog.protocol.stream_state import PartitionName, StreamRecord, TrimRecord
+from geolog.protocol.ids import SegmentEntry
+from geolog.protocol.ids import Sequence as LogSequence
+from geolog.protocol.stream_state import (
+    FIRST_HOME_EPOCH,
+    PartitionName,
+    StreamRecord,
+    TrimRecord,
+)
 from topology.errors import (
     ConflictError,
     InvalidArgumentError,
     OutcomeUnknownError,
     SealedError,
+    TooLargeError,
     UnavailableError,
     public,
 )
+
+_LARGE = 10**10
+_LARGE_FORK = Fork(
+    home_epoch=100,
+    segment=10**6,
+    entry=SegmentEntry(10**6),
+    sequence=LogSequence(_LARGE),
+    segment_offset=10**6,
+    segment_next=10**6,
+)
+_FLIP_BYTES_EACH = 560
+"""About the bytes of one partition in the step that makes a new home, without paths: a claim,
+the check of a trim, and the range at risk."""
 
 _AT_ONCE_MAX = 32
 """Partitions that are looked at at the same time."""
@@ -111,11 +133,41 @@ class HomeMoves:
                 await self._store(home, home.record.stayed(), stream, version, _stayed(stream))
                 continue
             marked = home.record.moving(to, mover, move_id, is_failover=is_failover)
+            self._check_fits(stream, marked)
             moving = attrs.evolve(stream, moving_to=to)
             with suppress(OutcomeUnknownError):
                 found = await self._store(home, marked, stream, version, moving)
                 if found is not None:
                     return found
+
+    async def check_fits(self, known: StreamRecord) -> None:
+        """TooLargeError if the home has moved so often that it cannot move again."""
+        stream, home = await both(partial(self._same_stream, known), partial(self._home, known))
+        if home.record.state is HomeState.SETTLED:
+            to = home.record.region
+            self._check_fits(stream[0], home.record.moving(to, mover="", move_id=""))
+
+    def _check_fits(self, stream: StreamRecord, home: HomeRecord) -> None:
+        """TooLargeError if the step that makes the new home would be too large for metadata.
+
+        Found out there, it would be after the stream has been closed, and again at each try.
+        """
+        after = home.moved((_LARGE_FORK,) * stream.partitions)
+        name = stream.log_in(home.moving_to, max(0, stream.partitions - 1))
+        paths = len(self._paths.owner(name)) + len(self._paths.trim(name))
+        size_bytes = (
+            len(seal_document(after))
+            + 2 * len(seal_document(stream))
+            + stream.partitions * (paths + _FLIP_BYTES_EACH)
+        )
+        limit_bytes, moves = rules.REQUEST_BYTES_MAX, home.home_epoch - FIRST_HOME_EPOCH
+        if size_bytes > limit_bytes:
+            raise TooLargeError(
+                f"the home of {stream.name} cannot move again: with {stream.partitions}"
+                f" partitions and {moves} moves before, the step in metadata would take about"
+                f" {size_bytes:,} bytes, and {limit_bytes:,} is the limit. Nothing was changed."
+                " Copy it into a stream with fewer partitions, or into several"
+            )
 
     async def give_up(self, known: StreamRecord, move_id: str) -> bool:
         """Have the stream stay at its home; False if this move is not under way any more."""

@@ -139,6 +139,7 @@ from topology.errors import (
     NoSuchStreamError,
     NotEnoughNodesError,
     SealedError,
+    TooLargeError,
     UnavailableError,
 )
 
@@ -947,7 +948,7 @@ class Log:
         why_never: str | None = None
         try:
             await self._home_switch(SwitchConfig()).check_can_move(record, to)
-        except (ConflictError, InvalidArgumentError, SealedError) as error:
+        except (ConflictError, InvalidArgumentError, SealedError, TooLargeError) as error:
             why_never = str(error)
         seen = await self.links.watched(record.name, to)
         names = record.partition_names()

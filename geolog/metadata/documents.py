@@ -7,14 +7,42 @@ JSON (sorted keys, no spaces), so a person can read it and a program can trust i
 import json
 from typing import TypeVar
 
+import attrs
 import cattrs
 from crc32c import crc32c
 
+from geolog.protocol.failover_record import RangeAtRisk
+from geolog.protocol.home_record import Fork
 from topology.errors import DamagedBytesError
 
 T = TypeVar("T")
 
 _converter = cattrs.Converter()
+
+
+def _as_list(kind: type[attrs.AttrsInstance]) -> None:
+    """Encode values of this class as lists: a stream's record may hold many thousands.
+
+    Fields that are added go to the end, and have a default.
+    """
+    names = [one.name for one in attrs.fields(kind)]
+
+    def encoded(value: attrs.AttrsInstance) -> list[object]:
+        return [getattr(value, name) for name in names]
+
+    def decoded(values: object, _kind: object) -> attrs.AttrsInstance:
+        if isinstance(values, dict):  # As they were once.
+            return kind(**values)
+        if not isinstance(values, list):
+            raise TypeError(f"{kind.__name__} needs a list of values")
+        return kind(**dict(zip(names, values, strict=False)))
+
+    _converter.register_unstructure_hook(kind, encoded)
+    _converter.register_structure_hook(kind, decoded)
+
+
+_as_list(Fork)
+_as_list(RangeAtRisk)
 
 
 def seal_document(value: object) -> bytes:

@@ -209,9 +209,11 @@ class HomeSwitch:
     async def check_can_move(self, stream: StreamRecord, to: str) -> None:
         """Raise why the stream cannot get its home there, whatever its link does.
 
-        InvalidArgumentError, SealedError; ConflictError if a mirror there lacks records.
+        InvalidArgumentError, SealedError; ConflictError if a mirror there lacks records;
+        TooLargeError if the home has moved too often.
         """
         check_can_move(stream, to)
+        await self.takeover.partitions.home_moves.check_fits(stream)
         names = [stream.log_in(to, number) for number in range(stream.partitions)]
         trims = self.takeover.partitions.trims
         found = await all_of(

@@ -40,6 +40,7 @@ from topology.errors import (
     NotEnoughNodesError,
     NotFoundError,
     SealedError,
+    TooLargeError,
     UnavailableError,
 )
 
@@ -136,7 +137,8 @@ class Failovers:
         try:
             _check(record, to)
             check_left_out(record, to, without)
-        except (InvalidArgumentError, SealedError) as error:
+            await self.upkeep.partitions.home_moves.check_fits(record)
+        except (InvalidArgumentError, SealedError, TooLargeError) as error:
             why_never = str(error)
         if record.home is None:
             return failover_plan(record, to, (), (), {}, why_never=why_never)
