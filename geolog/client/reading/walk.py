@@ -124,6 +124,7 @@ class PartitionWalk:
         """Stop reading."""
         self._close_stream()
         self._leave_tail()
+        self._watch = None  # It calls this walk, so the two would be a cycle.
 
     async def next_chunk(self) -> Chunk | TrimmedRun | None:
         """The next entries, in order; None at the end.
