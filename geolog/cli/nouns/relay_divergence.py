@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 import click
+import trio
 
 from geolog.cli.arguments import confirm, stream_name
 from geolog.cli.invocation import Noun, examples, tell, this_invocation
@@ -140,15 +141,29 @@ async def _write_to(file: NewFile, which: _Which) -> int:
 
 async def _export_into(into: str, which: _Which) -> None:
     left_counts: list[int] = []
-    with Progress("records", sys.stderr) as progress:
-        async with open_log(this_invocation()) as log:
-            count = await log.export_divergence(
-                which.stream,
-                which.divergence,
-                into=into,
-                progress=progress.at,
-                left_out=left_counts.append,
-            )
+    appended_count = 0
+    try:
+        with Progress("records", sys.stderr) as progress:
+
+            def on_appended(count: int) -> None:
+                nonlocal appended_count
+                appended_count = count
+                progress.at(count)
+
+            async with open_log(this_invocation()) as log:
+                count = await log.export_divergence(
+                    which.stream,
+                    which.divergence,
+                    into=into,
+                    progress=on_appended,
+                    left_out=left_counts.append,
+                )
+    except trio.Cancelled:
+        tell(
+            f"interrupted: {into} has {appended_count:,} records of {which.divergence} so far;"
+            " repeat the command for the rest, nothing is appended twice"
+        )
+        raise
     tell(f"{into} has the {count:,} records of {which.divergence}")
     if left_counts:
         tell(

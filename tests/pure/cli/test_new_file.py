@@ -2,13 +2,19 @@
 
 import errno
 import os
+import signal
 import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import attrs
 import click
 import pytest
+import trio
 
 import geolog
+from geolog.cli.exits import Exit
 from geolog.cli.main import run
 from geolog.cli.new_file import FileNotWrittenError, open_new_file
 from geolog.cli.nouns import relay_divergence
@@ -94,6 +100,41 @@ def _take_links_away(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
+
+
+@attrs.frozen
+class ExportingLog:
+    """A log that is ended by a signal while it exports."""
+
+    async def export_divergence(
+        self,
+        _stream: str,
+        _divergence: str,
+        *,
+        into: str,
+        progress: Callable[[int], None],
+        left_out: Callable[[int], None],
+    ) -> int:
+        assert into == "shop/carts"
+        left_out(0)
+        progress(7)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+def test_an_export_into_a_stream_that_a_signal_ends_tells_how_far_it_came(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @asynccontextmanager
+    async def opened(_invocation: object) -> AsyncIterator[ExportingLog]:
+        yield ExportingLog()
+
+    monkeypatch.setattr(relay_divergence, "open_log", opened)
+    command = ["relay", "divergence", "export", "shop/carts", "us-east~2#0"]
+
+    assert run([*command, "--into", "shop/carts"]) == Exit.INTERRUPTED
+    assert "has 7 records of us-east~2#0 so far; repeat" in capsys.readouterr().err
 
 
 def test_an_export_that_a_signal_ends_does_not_end_with_0(
