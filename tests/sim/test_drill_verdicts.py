@@ -1,9 +1,12 @@
 """Drills report the problems that they look for."""
 
+import attrs
 import trio
 from trio.testing import MockClock
 
-from geolog.protocol.ids import DLSN
+from geolog.protocol.failover_record import FailoverRecord, RangeAtRisk
+from geolog.protocol.ids import DLSN, Sequence
+from sim.processes.drills.failover import above_ranges
 from sim.processes.drills.kill_random import DrilledStream, silent_streams
 from sim.processes.drills.writer_process import Acknowledged
 
@@ -25,3 +28,33 @@ async def test_a_stream_that_is_never_answered_again_after_the_kills_is_a_proble
         goes_on.acknowledged.append(an_answer)
 
     assert told == ["drill/stands-still: no append was answered in 60 s after the last kill"]
+
+
+def test_records_above_the_range_that_was_told_are_a_problem_unless_nobody_could_know() -> None:
+    """The home told that it had come to 12; records 10 to 14 were left behind."""
+    left_behind = [
+        Acknowledged(b"%d" % number, DLSN(1, number, 0), number) for number in range(10, 15)
+    ]
+    heard_us = 1_000_000_000
+    answered_us = {one.value: heard_us - 60e6 for one in left_behind}
+    answered_us[b"14"] = heard_us - 1e6
+    told = RangeAtRisk(
+        partition=0, from_sequence=Sequence(10), to_sequence=Sequence(12), heard_us=heard_us
+    )
+
+    def above(range_at_risk: RangeAtRisk, home_epoch: int = 2) -> list[int]:
+        failover = FailoverRecord(
+            home_epoch=home_epoch,
+            home_before="us-east",
+            home="eu-west",
+            decided_us=heard_us,
+            who="operator",
+            ranges=(range_at_risk,),
+        )
+        found = above_ranges(left_behind, answered_us, [failover])
+        return [one.sequence for one in found]
+
+    assert above(told) == [12, 13]
+    assert above(attrs.evolve(told, to_sequence=Sequence(15))) == []
+    assert above(attrs.evolve(told, heard_us=None)) == []
+    assert above(told, home_epoch=3) == []

@@ -16,7 +16,7 @@ import random
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Literal
 
@@ -45,6 +45,11 @@ _STREAM = "drill/failover"
 _COMMAND_S_MAX = 90.0
 _GOES_ON_S_MAX = 60.0
 _CUT, _HEALED = LinkChange(is_cut=True), LinkChange(is_cut=False)
+
+
+_HEARD_LATE_US = 5e6
+"""A home tells where its log ends each second; its relay, and the target, hear of it a little
+later."""
 
 
 @attrs.frozen(kw_only=True)
@@ -319,12 +324,21 @@ async def judge_losses(
                 aside.add(record)
     left_behind = [one for one in acknowledged if in_stream.by_dlsn.get(one.dlsn) != one.value]
     gone = [one for one in left_behind if aside.by_dlsn.get(one.dlsn) != one.value]
-    outside = _outside(left_behind, await log.list_failovers(name))
+    told = await log.list_failovers(name)
+    outside = _outside(left_behind, told)
+    since_us = log.access.now_us() - trio.current_time() * 1e6
+    answered_us = {
+        one.value: since_us + at_s * 1e6
+        for writer in writers
+        for one, at_s in zip(writer.acknowledged, writer.answered_s, strict=True)
+    }
+    above = above_ranges(left_behind, answered_us, told)
     repeated = sum(count - 1 for count in in_stream.values.values())
     swapped = drill.load.swapped_count(list(in_stream.by_dlsn.values()))
     for count, what in (
         (len(gone), "acknowledged records are neither in the stream nor kept aside"),
         (len(outside), "records were left behind outside of every range that was told"),
+        (len(above), "records were left behind above a range that was told after their answer"),
         (repeated, "records are in the stream more than once"),
         (swapped, "records are before an earlier one of their writer"),
     ):
@@ -353,6 +367,7 @@ async def judge_losses(
             "answered_by_two_homes": len(late),
             "gone": len(gone),
             "outside_of_ranges": len(outside),
+            "above_ranges": len(above),
             "repeated": repeated,
             "swapped": swapped,
             "divergences": len(kept),
@@ -376,6 +391,31 @@ def _outside(
         for one in left_behind
         if not any(
             each.home_epoch > one.home_epoch and part.from_sequence <= one.sequence
+            for each in failovers
+            for part in each.ranges
+        )
+    ]
+
+
+def above_ranges(
+    left_behind: Sequence[Acknowledged],
+    answered_us: Mapping[bytes, float],
+    failovers: Sequence[FailoverRecord],
+) -> list[Acknowledged]:
+    """Those that lie above a range, though a target heard of the home after their answer.
+
+    answered_us: when each value was answered, by the clock of this machine, which is that of
+    all regions. A stream of a drill has one partition.
+    """
+    return [
+        one
+        for one in left_behind
+        if any(
+            each.home_epoch == one.home_epoch + 1
+            and part.heard_us is not None
+            and part.to_sequence is not None
+            and answered_us[one.value] < part.heard_us - _HEARD_LATE_US
+            and part.to_sequence <= one.sequence
             for each in failovers
             for part in each.ranges
         )
