@@ -16,6 +16,7 @@ from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.segment_list import SegmentList
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.partition.takeover import Takeover
+from geolog.protocol.home_record import branch_point
 from geolog.protocol.ids import FIRST_SEQUENCE, NO_ENTRY, EntryId, Sequence
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from topology.errors import (
@@ -50,6 +51,9 @@ class MirrorResync:
     older_from: int | None = None
     """Its first record, if its home never got those before `begins`: they would be gone."""
 
+    dead_from: int | None = None
+    """The first sequence of records that a fork left behind, which are not kept aside yet."""
+
     @property
     def gap_count(self) -> int:
         """Records that the region never got, and that the home does not have any more."""
@@ -68,14 +72,20 @@ async def planned_resync(
     begins = FIRST_SEQUENCE if first is None else first.first_sequence
     own = await partitions.trims.read_latest(mirror)
     ended = own.first_sequence
+    await partitions.homes.has_changed(mirror)
+    forks = await partitions.homes.forks_of(mirror)
+    dead_from: int | None = None
     for listed in await partitions.segments.all(mirror):
         last = listed.record.last_sequence
         if last is not None:
             ended = max(ended, Sequence(last + 1))
+        fork = branch_point(forks, listed.record.home_epoch)
+        if fork is not None and (last is None or last >= fork.sequence):
+            dead_from = fork.sequence
     older_from: int | None = None
     if trim.lacks_from is not None and own.first_sequence < min(ended, begins):
         older_from = own.first_sequence
-    return MirrorResync(number, region, ended, begins, older_from)
+    return MirrorResync(number, region, ended, begins, older_from, dead_from)
 
 
 async def insist_on_resync(
@@ -127,6 +137,12 @@ def check_no_gap(stream: StreamRecord, planned: list[MirrorResync]) -> None:
         f" {one.begins - 1}, which {one.region} would throw away"
         for one in planned
         if one.older_from is not None
+    ]
+    told += [
+        f"{stream.name}#{one.partition}: {one.region} may have records from {one.dead_from} on"
+        " that a failover left behind, and that are kept aside once its relay opens the mirror"
+        for one in planned
+        if one.dead_from is not None
     ]
     if told:
         raise ConflictError(

@@ -277,3 +277,22 @@ async def test_older_records_that_a_new_home_never_got_go_once_it_is_trimmed_its
 
     assert before == numbered(*range(12))
     assert after == numbered(*range(8, 12))
+
+
+async def test_what_a_fork_left_behind_is_kept_aside_before_a_mirror_is_begun_again(
+    autojump_clock: MockClock,
+) -> None:
+    """The lost home is back, and no relay has opened its mirror yet."""
+    async with open_site() as site:
+        await append(site.east, range(10))
+        await relay(site.west, 4)
+        await site.cluster.kill_region(HOME)
+        await site.west.failover(STREAM, to=TARGET)
+        await site.cluster.restart_region(HOME)
+        with pytest.raises(geolog.ConflictError, match="from 4 on that a failover left"):
+            await site.west.resync_relay(STREAM, target=HOME)
+        await relay(site.east)
+        await site.west.resync_relay(STREAM, target=HOME)
+        (kept,) = await site.west.list_divergences(STREAM)
+
+    assert (kept.from_sequence, kept.to_sequence) == (4, 10)
