@@ -29,7 +29,9 @@ from topology.errors import GeologError, NoSuchStreamError, TrimmedError
 
 BATCH_BYTES = 1 << 30
 
-_GO_ON = "Go on behind that with --accept-gaps, or export into a new directory"
+_GO_ON = (
+    "To skip these records, give --accept-gaps; to export the stream again, a new directory"
+)
 
 _DAY_S = 86_400
 _HOUR_S = 3_600
@@ -50,7 +52,7 @@ class ExportSource:
     cursor: str | None = None
     """A cursor that shows how far the export is."""
     accepts_gaps: bool = False
-    """Go on behind records that were trimmed, or diverged, before they were exported."""
+    """Skip records that were trimmed before they were exported, or that diverged."""
 
     @property
     def options(self) -> dict[str, str]:

@@ -84,8 +84,8 @@ class ExportTarget:
             others = [name for name in self.files.names_in("") if name != HIDDEN]
             if others:
                 raise ConflictError(
-                    f"{self.files.url('')} holds {others[0]!r} and no export of geolog: give a"
-                    " new directory"
+                    f"{self.files.url('')} has {others[0]!r} in it, and is no export of"
+                    " geolog: give an empty directory"
                 )
             self.files.create(_IDENTITY, json.dumps(attrs.asdict(identity)))
         elif self.files.names_in(_BATCHES) and not self.files.is_there(_QUERY):

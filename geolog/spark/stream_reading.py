@@ -50,8 +50,8 @@ from topology.errors import (
 _log = logging.getLogger(__name__)
 
 GO_ON = (
-    "Go on behind that with .option('failOnDataLoss', 'false'), or start again with another"
-    " checkpointLocation"
+    "To skip these records, set .option('failOnDataLoss', 'false'); to read the stream again,"
+    " give a new checkpointLocation"
 )
 """The way out after a loss, for a query."""
 
@@ -132,7 +132,7 @@ class GeologStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             if self._options.is_failing_on_data_loss:
                 raise NoSuchStreamError(f"{what}. {GO_ON}") from None
-            _log.warning("%s; the query goes on without them (%s)", what, error)
+            _log.warning("%s; the query skips them (%s)", what, error)
 
     def _asked(self, ask: Callable[[Log], Awaitable[T]]) -> T:
         async def connected() -> T:
@@ -237,7 +237,7 @@ class GeologStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 + (f" ({len(losses) - 1} more partitions lost records)" if losses[1:] else "")
             )
         for loss in losses:
-            _log.warning("%s; the query goes on behind that (failOnDataLoss)", _words(loss))
+            _log.warning("%s; the query skips them (failOnDataLoss=false)", _words(loss))
 
     async def _show(
         self, log: Log, cursor: str, places: Mapping[PartitionKey, TriggerPlace]
@@ -276,9 +276,9 @@ def _words(loss: TriggerLoss) -> str:
             return (
                 f"{what}: records {loss.from_sequence} to {loss.to_sequence - 1}, which this"
                 " query read, are not in the stream (diverged): its home was failed over, and"
-                " other records have their sequences now"
+                " the new home has used their sequences again"
             )
         case LossReason.CREATED_AGAIN:
             return f"{what}: the stream was deleted and created again since this query read it"
         case LossReason.GONE:
-            return f"{what}: this query read it, and it is deleted, or named by no option now"
+            return f"{what}: this query read it; it was deleted, or no option names it any more"

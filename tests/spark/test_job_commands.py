@@ -35,7 +35,7 @@ def test_an_export_refuses_batches_of_no_bytes_without_a_session(demo: DemoProce
     done = run(demo, "export", "--batch-bytes", "0B", "no/such", "out")
 
     assert done.returncode == Exit.USAGE
-    assert "'0B' is too small for a batch: e.g. 1GiB" in done.stderr
+    assert "--batch-bytes must be at least 1B, e.g. 1GiB; got '0B'" in done.stderr
     assert "maxBytesPerTrigger" not in done.stderr
 
 

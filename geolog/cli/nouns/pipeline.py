@@ -12,7 +12,7 @@ from geolog.cli.exits import CheckFailedError
 from geolog.cli.invocation import Noun, examples, named_zookeeper, tell, this_invocation
 from geolog.cli.spark_needs import check_spark
 from geolog.cli.terminal.output import show
-from geolog.settings.quantities import parse_bytes, parse_seconds
+from geolog.settings.quantities import counted, parse_bytes, parse_seconds
 from topology.errors import InvalidArgumentError
 
 _SUM_COLUMNS = ("partitions", "entries", "copies", "mirrored", "bytes_read", "rate")
@@ -27,7 +27,9 @@ _JSON_NAMES = tuple(
 def _parse_batch_bytes(text: str) -> int:
     size_bytes = parse_bytes(text)
     if size_bytes < 1:
-        raise InvalidArgumentError(f"{text!r} is too small for a batch: e.g. 1GiB")
+        raise InvalidArgumentError(
+            f"--batch-bytes must be at least 1B, e.g. 1GiB; got {text!r}"
+        )
     return size_bytes
 
 
@@ -96,7 +98,7 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
     else:
         show(report, config.output)
     if report.findings_count:
-        raise CheckFailedError(f"the audit found {report.findings_count} differences")
+        raise CheckFailedError(f"the audit has {counted(report.findings_count, 'finding')}")
 
 
 @command.command(
@@ -115,18 +117,18 @@ def audit(*, streams: tuple[str, ...], master: str, mirror_wait_s: float) -> Non
     default="1GiB",
     show_default=True,
     metavar="SIZE",
-    help="Bytes of the stream in a batch, about.",
+    help="Approximate bytes of the stream in a batch.",
 )
 @click.option(
     "--cursor",
     metavar="NAME",
-    help="Show how far the export is by this cursor, which nothing else reads with.",
+    help="Cursor that shows the progress; use it for nothing else.",
 )
 @click.option(
     "--accept-gaps",
     is_flag=True,
-    help="Go on behind records that were trimmed, or left behind by a failover, before they"
-    " were exported.",
+    help="Skip records that were trimmed before they were exported, and continue after a"
+    " failover that replaced exported ones.",
 )
 def export(
     *,
@@ -140,7 +142,7 @@ def export(
     """Export a stream to Parquet, by day and hour of the append.
 
     DIRECTORY is a path, or a URL of a file system that Spark knows. Run it again to export what
-    was appended since. It ends when it has what the stream had at its start. A run that was
+    was appended since: each run exports what the stream had when it started. A run that was
     killed is continued by the next one: each record is in the files once.
     """
     check_spark("pipeline export")
@@ -190,12 +192,12 @@ def export(
     "format_",
     type=click.Choice(["parquet", "jsonl"]),
     help="Format of the files. [default: jsonl if SOURCE ends with .json, .jsonl or .ndjson,"
-    " else parquet]",
+    " with or without .gz; else parquet]",
 )
 @click.option(
     "--writer",
     metavar="NAME",
-    help="Name of this replay, which is done once. [default: from SOURCE and STREAM]",
+    help="Name of this replay; a name is good for one. [default: from SOURCE and STREAM]",
 )
 @click.option(
     "--value", default="value", show_default=True, metavar="COLUMN", help="Column of values."
