@@ -25,7 +25,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 @click.group(cls=Noun, name="relay")
 def command() -> None:
-    """Show how regional streams reach other regions; pause and mend that; move homes.
+    """Show, pause and repair relaying between regions; move homes.
 
     A link is the way of a stream from its home to one region that mirrors it.
     """
@@ -138,7 +138,7 @@ def _row(one: RelayedStreamReport) -> dict[str, object]:
     help="Only this target of the stream; may be repeated. [default: all]",
 )
 def pause(*, what: str, targets: tuple[str, ...]) -> None:
-    """Send a stream to its targets no more, or nothing to a region, until it is resumed.
+    """Stop relaying a stream to its targets, or everything to a region, until it is resumed.
 
     Appends go on. The home keeps what the targets lack, however long that takes, and the lag
     grows: until they have it, losing the home loses it.
@@ -158,7 +158,7 @@ def pause(*, what: str, targets: tuple[str, ...]) -> None:
     help="Only this target of the stream; may be repeated. [default: all]",
 )
 def resume(*, what: str, targets: tuple[str, ...]) -> None:
-    """Let paused targets go on, from where they stopped."""
+    """Resume paused targets, from where they stopped."""
     _change(what, targets, is_paused=False)
 
 
@@ -173,15 +173,15 @@ def resume(*, what: str, targets: tuple[str, ...]) -> None:
 @click.option(
     "--accept-gap",
     is_flag=True,
-    help="Go on even if the home has dropped records that the region never got.",
+    help="Go on without records that the home has dropped or never had.",
 )
 def resync(*, stream: str, target: str, accept_gap: bool) -> None:
-    """Throw a mirror away, and send it all that its home has left.
+    """Discard a mirror, and copy it again from its home.
 
     For a link that is stopped: the nodes of the region lost the mirror, it differs from its
     home, or the home dropped what comes next. Readers in the region read at home meanwhile.
     """
-    confirm(f"Throw away the mirror of {stream} in {target}?")
+    confirm(f"Discard the mirror of {stream} in {target}, and copy it again?")
     found = ask(lambda log: log.resync_relay(stream, target=target, accept_gap=accept_gap))
     show(
         [
