@@ -61,6 +61,9 @@ are old never become many."""
 _DROPPED_AT_ONCE_MAX = 100
 """Staging ledgers that are dropped in one request."""
 
+_ASKED_MAX = 16
+"""Records that a list of all sinks asks for at the same time."""
+
 _CHECKS_MAX = 1000
 """Ledgers in one request that looks whether they are there."""
 
@@ -126,10 +129,9 @@ class SinkCatalog:
         sink_id = sink_id_of(sink)
         path = self._paths.sink(sink_id)
         while True:
-            stored = await self._metadata.find(path, freshness=Freshness.LATEST)
-            if stored is not None:
-                record = open_document(stored.data, SinkRecord, path=path)
-                return VersionedSink(record, stored.version, stored.modified_us)
+            found = await self._find(sink_id)
+            if found is not None:
+                return found
             await self._metadata.ensure_path(self._paths.sinks)
             made = SinkRecord(sink=sink, life=f"{self._rng.getrandbits(32):08x}")
             with suppress(NodeExistsError):
@@ -143,6 +145,50 @@ class SinkCatalog:
                 await self._forget_some(sink_id)
             except GeologError as error:  # This one is there, so it is of no matter.
                 _log.info("sinks: old ones stay for now: %s", error)
+
+    async def find(self, sink: str) -> VersionedSink | None:
+        """The latest record of a sink, if there is one."""
+        return await self._find(sink_id_of(sink))
+
+    async def _find(self, sink_id: str) -> VersionedSink | None:
+        path = self._paths.sink(sink_id)
+        stored = await self._metadata.find(path, freshness=Freshness.LATEST)
+        if stored is None:
+            return None
+        record = open_document(stored.data, SinkRecord, path=path)
+        return VersionedSink(record, stored.version, stored.modified_us)
+
+    async def all(self) -> list[VersionedSink]:
+        """The latest records of all sinks."""
+        try:
+            ids = await self._metadata.children(self._paths.sinks, freshness=Freshness.LATEST)
+        except NoNodeError:  # Nothing was ever written from Spark.
+            return []
+        found = await all_of([partial(self._find, one) for one in ids], at_once_max=_ASKED_MAX)
+        return [one for one in found if one is not None]
+
+    async def delete(self, read: VersionedSink) -> None:
+        """Delete a sink that was read, and its staging.
+
+        BadVersionError, and all or some of it is left, if it has changed, or if a task lists a
+        ledger just now.
+        """
+        sink = read.record.sink
+        await self.drop(sink, await self.listed(sink), unless_changed=read.version)
+        try:
+            await self._delete(sink_id_of(sink), read.version)
+        except NotEmptyError as error:
+            raise BadVersionError(str(error)) from error
+        except NoNodeError:
+            return  # Another process was quicker.
+
+    async def _delete(self, sink_id: str, version: int) -> None:
+        await self._metadata.multi(
+            [
+                Delete(self._paths.sink_ledgers(sink_id)),
+                Delete(self._paths.sink(sink_id), version),
+            ]
+        )
 
     async def _forget_some(self, made_id: str) -> None:
         """Delete some of the records that are of no use any more, of those next to this one.
@@ -180,9 +226,7 @@ class SinkCatalog:
             return  # The next one that looks goes on.
         with suppress(NoNodeError, BadVersionError, NotEmptyError):
             # A task lists a ledger, or a driver a batch, after all: then it stays.
-            await self._metadata.multi(
-                [Delete(self._paths.sink_ledgers(sink_id)), Delete(path, stored.version)]
-            )
+            await self._delete(sink_id, stored.version)
 
     async def replace(
         self, read: VersionedSink, record: SinkRecord, *, staged_by: str | None = None

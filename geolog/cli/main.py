@@ -70,6 +70,9 @@ NOUNS = {
     "pipeline": NounPlace(
         "geolog.cli.nouns.pipeline", "Run jobs over whole streams with Spark."
     ),
+    "sink": NounPlace(
+        "geolog.cli.nouns.sink", "List and delete names under which Spark has written."
+    ),
     "wan": NounPlace("geolog.cli.nouns.wan", "Show and change the emulated WAN of a demo."),
     "bench": NounPlace(
         "geolog.cli.nouns.bench", "Measure appends and reads against what the disk can do."
