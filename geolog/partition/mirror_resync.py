@@ -134,7 +134,7 @@ def check_no_gap(stream: StreamRecord, planned: list[MirrorResync]) -> None:
     ]
     told += [
         f"{stream.name}#{one.partition}: the home never had records {one.older_from} to"
-        f" {one.begins - 1}, which {one.region} would throw away"
+        f" {one.begins - 1}, and {one.region} would delete them"
         for one in planned
         if one.older_from is not None
     ]
@@ -146,7 +146,8 @@ def check_no_gap(stream: StreamRecord, planned: list[MirrorResync]) -> None:
     ]
     if told:
         raise ConflictError(
-            f"{'; '.join(told)}. Nothing was done. To go on without them, accept the gap"
+            f"{'; '.join(told)}. Nothing was changed. To go on without these records, accept"
+            " the gap (--accept-gap)"
         )
 
 
@@ -187,8 +188,9 @@ async def _check_home_answers(
             failed = error
     raise UnavailableError(
         f"the log of {home.stream}#{home.number} at home in {stream.home} cannot be read, so"
-        " nothing could be sent again: nothing was dropped"
-        f" ({failed or f'no answer within {_HOME_S:g} s'})"
+        " nothing could be sent again, and the mirror was kept"
+        f" ({failed or f'no answer within {_HOME_S:g} s'}). Start the home's nodes and try"
+        " again; if the home is lost, fail over"
     )
 
 

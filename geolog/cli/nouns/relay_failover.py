@@ -239,22 +239,22 @@ def _risk_of(plan: FailoverPlan) -> str:
             else "the home's log"
         )
         return (
-            f"{parts}At risk: not known{least}. No relay of a target that answers has heard how"
-            f" far {whose} had come; it may be any number of records"
+            f"{parts}At risk: not known{least}. No reachable relay knows how far {whose} had"
+            " got, so it may be any number of records"
         )
     told = f"{counted(total.records, 'record')}"
     if total.records and total.bytes_max is not None:
         told += f", at most {short_bytes(total.bytes_max)}"
     if total.records and total.seconds is not None:
-        told += f", {short_seconds(round(total.seconds, 1))} behind"
+        told += f", {short_seconds(round(total.seconds, 1))} of appends"
     ago = (
         "an unknown time ago"
         if total.heard_ago_s is None
         else f"{short_seconds(round(total.heard_ago_s, 1))} ago"
     )
     return (
-        f"{parts}At risk: {told} as of {ago}; records that the home acknowledged since then"
-        " come on top"
+        f"{parts}At risk: {told}, as known {ago}. All that the home acknowledged since then is"
+        " at risk, too"
     )
 
 
@@ -263,8 +263,8 @@ def _confirm(ready: list[FailoverPlan]) -> None:
     if answering:
         partly = "" if all(one.home_answers for one in answering) else ", at least in part"
         confirm(
-            f"The home of {_named(answering)} still answers{partly}: a switch-over would lose"
-            " nothing and would not interrupt writers. Fail over all the same?"
+            f"The home of {_named(answering)} still answers{partly}: `geolog relay switch-over`"
+            " would lose nothing. Fail over all the same?"
         )
     confirm(f"Fail over {_named(ready)}?")
 

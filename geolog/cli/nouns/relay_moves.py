@@ -139,7 +139,10 @@ async def _show_plans(log: Log, names: list[str], wish: _Wish) -> None:
         if one.why_not is not None:
             tell(f"{one.stream} cannot move now: {one.why_not}")
         elif one.catch_up_s is None:
-            tell(f"{one.stream}: {one.to} does not catch up at the current rate")
+            tell(
+                f"{one.stream}: {one.to} does not catch up at the current rate: slow its"
+                " writers down, or move it at a quieter time"
+            )
         if one.local_only:
             least = "" if wish.stream is not None else "at least "
             count = counted(one.local_only, "local-only record")

@@ -209,20 +209,20 @@ def _why_not_now(
     record: StreamRecord, to: str, candidates: Sequence[FailoverCandidate]
 ) -> str | None:
     if not candidates:
-        return f"{record.name} is relayed nowhere, so no region has a copy of it"
+        return f"{record.name} has no targets, so no other region has a copy: bring it back"
     if not to:
         reached = ", ".join(f"{one.region} {one.partitions_reached}" for one in candidates)
         return (
             f"no region has reachable mirrors of all {record.partitions} partitions of"
             f" {record.name}"
-            f" (partitions reached: {reached})"
+            f" (partitions reached: {reached}). Start nodes there, and try again"
         )
     (chosen,) = (one for one in candidates if one.region == to)
     missing = record.partitions - chosen.partitions_reached
     if missing:
         return (
-            f"the mirrors of {missing} of {record.partitions} partitions in {to} are out of"
-            " reach"
+            f"{missing} of {record.partitions} mirrors in {to} cannot be read: start its nodes,"
+            " or choose another region (--to)"
         )
     return None
 

@@ -402,5 +402,5 @@ def _check(record: StreamRecord, to: str | None) -> None:
         check_can_move(record, "", is_failover=True)
     else:
         raise InvalidArgumentError(
-            f"{record.name} is relayed nowhere, so no region has a copy of it to go on with"
+            f"{record.name} has no targets, so no other region has a copy: bring its home back"
         )

@@ -45,7 +45,7 @@ def test_a_failover_of_a_home_that_answers_asks_twice(asked: list[str]) -> None:
     relay_failover._confirm([answers])  # noqa: SLF001
 
     assert len(asked) == 2
-    assert "shop/carts still answers: a switch-over would lose nothing" in asked[0]
+    assert "shop/carts still answers: `geolog relay switch-over` would lose nothing" in asked[0]
     assert asked[1] == "Fail over shop/carts?"
 
 
@@ -76,20 +76,20 @@ UNHEARD = RangeAtRisk(partition=1, from_sequence=Sequence(0), to_sequence=Sequen
 
 def test_what_is_at_risk_is_told_with_its_size_and_its_age() -> None:
     assert risk_of(HEARD) == (
-        "At risk: 3 records, at most 1KiB, 400ms behind as of 5s ago; records that the home"
-        " acknowledged since then come on top"
+        "At risk: 3 records, at most 1KiB, 400ms of appends, as known 5s ago. All that the home"
+        " acknowledged since then is at risk, too"
     )
 
 
 def test_an_age_that_nobody_knows_is_not_told_as_0() -> None:
-    assert "as of an unknown time ago" in risk_of(attrs.evolve(HEARD, heard_ago_s=None))
+    assert "as known an unknown time ago" in risk_of(attrs.evolve(HEARD, heard_ago_s=None))
 
 
 def test_a_loss_that_nobody_has_heard_of_is_told_as_unknown() -> None:
     told = risk_of(HEARD, UNHEARD)
 
     assert "At risk: not known, at least 5 records" in told
-    assert "how far 1 of 2 partitions had come; it may be any number of records" in told
+    assert "how far 1 of 2 partitions had got, so it may be any number of records" in told
 
 
 def test_past_failovers_do_not_show_an_unknown_loss_as_0(
