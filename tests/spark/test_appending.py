@@ -3,7 +3,9 @@
 What sinks decide is tested without Spark, in `tests/pure`.
 """
 
+import json
 import re
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,10 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StringType, StructField, StructType
 
+from geolog.cli.exits import Exit
 from geolog.client.writing.partitioner import partition_of_key
 from geolog.spark.sink import GeologSink, batch_sink
 from tests.spark.demo_stream import connected
 from tests.static.checkout import ROOT
+from tests.system.demo_process import GEOLOG, plain_environment
 from topology.errors import InvalidArgumentError
 
 PAGE = (ROOT / "docs" / "SPARK_WRITES.md").read_text(encoding="utf-8")
@@ -164,6 +168,29 @@ def test_a_write_away_from_the_home_is_refused_before_any_task_runs(zookeeper: s
         sink_of(zookeeper, stream, writer="w", region="a")
     sink_of(zookeeper, stream, writer="w", region="b")
     sink_of(zookeeper, stream, exactlyOnce="false", region="a")
+
+
+def test_the_command_lists_and_deletes_sinks(zookeeper: str) -> None:
+    stream = make_stream(zookeeper, "sink/listed")
+    sink = sink_of(zookeeper, stream, writer="listed")
+    sink.commit([sink.write(iter([pa.record_batch({"value": ["a", "b"]})]))])
+
+    def run(*argv: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*GEOLOG, "sink", *argv, "--zookeeper", zookeeper, "--cluster", "demo"],
+            env=plain_environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    listed = [json.loads(line) for line in run("ls", "-o", "jsonl").stdout.splitlines()]
+    [found] = [one for one in listed if one["sink"] == "listed"]
+    assert (found["kind"], found["records"], found["streams"]) == ("batch write", 2, [stream])
+    assert "listed" in run("ls").stdout
+    assert run("delete", "listed", "--yes").returncode == Exit.DONE
+    assert run("delete", "listed", "--yes").returncode == Exit.NOT_FOUND
 
 
 def test_at_least_once_appends_directly(zookeeper: str) -> None:
