@@ -198,16 +198,16 @@ def on_commit(known: SinkRecord, given: StagedBatch) -> Step:
         return RefuseBatch(_told_of_another(known, given))
     if known.batch == NO_BATCH and given.batch > 0 and known.sink.startswith(CHECKPOINT_SINK):
         return RefuseBatch(
-            f"the first batch of {known.sink!r} has number {given.batch}: the query has written"
-            " batches under another name. Spell its checkpointLocation as it was spelled then,"
-            " or, if it wrote without exactlyOnce or elsewhere, give it a name with"
+            f"{known.sink!r} is new, but the query is at batch {given.batch} already. If its"
+            " checkpointLocation was spelled otherwise before, spell it so again. If it wrote"
+            " elsewhere before, or with exactlyOnce=false, give it a name with"
             " .option('writer', NAME)"
         )
     if given.batch < known.batch:
         return RefuseBatch(
-            f"batch {given.batch} of {known.sink!r} comes after batch {known.batch}: another"
-            " driver of the query went on, so stop this one; or the query has lost its"
-            " checkpoints, then give it a new writer"
+            f"batch {given.batch} of {known.sink!r} is out of date: batch {known.batch} is"
+            " written already. If another driver runs the query, stop this one. If the query's"
+            " checkpoints were deleted, give it a new name with .option('writer', NAME)"
         )
     if not known.is_copied:
         if known.copier == given.copier and known.batch == given.batch:
@@ -261,9 +261,8 @@ def _on_repeated(known: SinkRecord, given: StagedBatch) -> Finished | RefuseBatc
         return RefuseBatch(
             f"batch {given.batch} of {known.sink!r} was written with"
             f" {known.records_count} records, and this one has {given.records_count}:"
-            " another query writes under this name, or wrote under it. Give each query a"
-            " writer of its own, and its checkpointLocation as an option, which tells"
-            " queries apart"
+            " another query uses, or used, this name. Give each query a name of its own with"
+            " .option('writer', NAME), and its checkpointLocation as an option, too"
         )
     if given.is_loss_accepted:
         return Finished(is_as_given=False)
@@ -272,8 +271,8 @@ def _on_repeated(known: SinkRecord, given: StagedBatch) -> Finished | RefuseBatc
         f" {told_parts(recorded.values())}, and now it has {told_parts(brought.values())};"
         " these are not written. If the checkpoints of the query were restored or copied, give"
         " it a new writer: then all rows since those checkpoints are written, some a second"
-        " time. If the query has other rows each time that it repeats a batch, keep the written"
-        " ones and go on with .option('failOnDataLoss', 'false')"
+        " time. If the query is not deterministic, keep the rows that are written, and go on"
+        " with .option('failOnDataLoss', 'false')"
     )
 
 
@@ -295,9 +294,9 @@ def _told_of_another(known: SinkRecord, given: StagedBatch) -> str:
         )
     if known.checkpoint and known.checkpoint == given.checkpoint:
         return (
-            f"{known.sink!r} is another query, whose checkpoints were in {known.checkpoint},"
-            " too: they were deleted, or are on another machine. If this query is a new one,"
-            " give it a writer of its own with .option('writer', NAME)"
+            f"{known.sink!r} belongs to an earlier query that had its checkpoints in"
+            f" {known.checkpoint}, too: they were deleted, or are on another machine. If this"
+            " query is a new one, give it a name of its own with .option('writer', NAME)"
         )
     return (
         f"writer {known.sink!r} belongs to the query with the checkpoints in"

@@ -177,7 +177,8 @@ class SinkCommit:
         return DataLostError(
             f"the copy of a batch of {self._sink!r} into {stream} was left unfinished for too"
             " long: its staging has expired, or the stream may have forgotten which records it"
-            " has. Compare the stream with the source of the rows"
+            " has. Compare the stream with the source of the rows, and write those that it"
+            " lacks under a new name"
         )
 
     def _crowded_out(self, stream: str, error: GeologError) -> GeologError:
@@ -185,9 +186,8 @@ class SinkCommit:
         if not isinstance(error, FencedError):
             return error
         return FencedError(
-            f"other writers take {stream} from {self._sink!r} time and again ({error}). A"
-            " direct writer takes a stream from the one before it: start write proxies, through"
-            " which any number append; or stop the others. Then run the batch again"
+            f"other writers keep fencing {self._sink!r} on {stream} ({error}). Stop them, or"
+            " start write proxies, through which any number append; then start again"
         )
 
     async def _copy(self, held: VersionedSink, given: StagedBatch, *, is_resumed: bool) -> int:

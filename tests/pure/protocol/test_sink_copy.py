@@ -294,7 +294,7 @@ def test_a_query_whose_checkpoints_are_spelled_in_another_way_is_refused() -> No
     step = on_commit(known, StagedBatch(41, (a_part(5),), "two", query="one"))
 
     assert isinstance(step, RefuseBatch)
-    assert "Spell its checkpointLocation as it was spelled then" in step.why
+    assert "was spelled otherwise before, spell it so again" in step.why
     assert isinstance(
         on_commit(known, StagedBatch(0, (a_part(5),), "two", query="one")), RecordNext
     )
@@ -306,7 +306,7 @@ def test_a_query_whose_checkpoints_are_spelled_in_another_way_is_refused() -> No
 @pytest.mark.parametrize(
     ("given_batch", "why"),
     [
-        (StagedBatch(2, (a_part(5),), "two"), "batch 2 of 's' comes after batch 3"),
+        (StagedBatch(2, (a_part(5),), "two"), "batch 2 of 's' is out of date: batch 3"),
         (
             StagedBatch(3, (a_part(5),), "two", is_repeatable=False),
             "has written its 4 records already",

@@ -278,7 +278,7 @@ async def test_a_driver_that_is_behind_is_refused(autojump_clock: MockClock) -> 
         await driver.commit(7, await driver.stage(rows_of("a"), batch=7))
         staged = await driver.stage(rows_of("b"), batch=3)
 
-        with pytest.raises(geolog.ConflictError, match=r"batch 3 .* comes after batch 7"):
+        with pytest.raises(geolog.ConflictError, match=r"batch 3 .* is out of date: batch 7"):
             await driver.commit(3, staged)
         assert await driver.values() == [b"a"]
 
