@@ -24,8 +24,12 @@ class StagedRows:
     keys: list[bytes | None] = attrs.field(factory=list)
     headers: list[Mapping[str, bytes]] = attrs.field(factory=list)
     size_bytes: int = 0
-    digest: int = 0
-    """The sum of the digests of all rows so far, sealed or not."""
+    _digests_sum: int = 0
+
+    @property
+    def digest(self) -> int:
+        """The sum of the digests of all rows so far, sealed or not."""
+        return self._digests_sum % (1 << DIGEST_BITS)
 
     @property
     def is_full(self) -> bool:
@@ -35,7 +39,7 @@ class StagedRows:
     def add(self, value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> None:
         """Add a row. TooLargeError, InvalidArgumentError for one that no stream would take."""
         self.size_bytes += record_size_bytes(value, key, headers, None)
-        self.digest = (self.digest + _digest(value, key, headers)) % (1 << DIGEST_BITS)
+        self._digests_sum += _digest(value, key, headers)
         self.values.append(value)
         self.keys.append(key)
         self.headers.append(headers or {})
@@ -54,6 +58,7 @@ class StagedRows:
 
 def _digest(value: bytes, key: bytes | None, headers: Mapping[str, bytes] | None) -> int:
     digest = 0 if key is None else crc32(key, 1 + len(key))
-    for name, content in sorted((headers or {}).items()):
-        digest = crc32(content, crc32(name.encode(), digest))
+    if headers:
+        for name, content in sorted(headers.items()):
+            digest = crc32(content, crc32(name.encode(), digest))
     return crc32(value, digest)
