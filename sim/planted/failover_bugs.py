@@ -5,15 +5,17 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from geolog.catalog.kept_rests import DeadBranch, KeptRests
+from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.stream_homes import StreamHomes
 from geolog.client.reading.bounds import Bound
 from geolog.client.reading.gone import TrimmedRun
 from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.scan import PartitionScan
 from geolog.client.reading.walk import PartitionWalk
 from geolog.metadata.documents import seal_document
-from geolog.metadata.seam import Operation, Put
-from geolog.partition import branch_cut, home_failover, mirror_opening
+from geolog.metadata.seam import Check, Operation, Put
+from geolog.partition import branch_cut, home_failover, mirror_opening, mirror_resync
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol import failover, failover_record, switch_over
@@ -24,12 +26,16 @@ from geolog.protocol.ids import EntryId, SegmentEntry
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import PartitionName, SegmentRecord
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
 from geolog.protocol.watermark import Watermark
 from sim.planted.planted_bug import PlantedBug
 from sim.world.apps.failing_over import HOME_CUT_OFF
 from sim.world.chance import Draws
-from sim.world.draws.failover_draws import with_homes_cut_off, with_homes_lost_in_a_row
+from sim.world.draws.failover_draws import (
+    with_homes_cut_off,
+    with_homes_lost_in_a_row,
+    with_resyncs,
+)
 from sim.world.options import Options
 
 # A planted bug changes private state of the code that it breaks.
@@ -178,6 +184,20 @@ async def take_as_it_is(
     return bound, None
 
 
+async def look_only_once(
+    stream: StreamRecord, _region: str, _partitions: PartitionMetadata
+) -> StreamRecord:
+    """Go by the settings that the operator looked at."""
+    return stream
+
+
+async def check_nothing(
+    _homes: StreamHomes, _name: PartitionName, _region: str, _home_epoch: int
+) -> list[Check]:
+    """Claim a mirror to begin it again wherever the home is."""
+    return []
+
+
 FAILOVER_BUGS: dict[str, PlantedBug] = {
     "fork-above-the-home": PlantedBug(
         142,
@@ -229,6 +249,15 @@ FAILOVER_BUGS: dict[str, PlantedBug] = {
         "the range that a failover tells of begins one record late",
         [(home_failover, "range_at_risk", tell_from_the_next_record)],
         drawn_for=with_homes_cut_off,
+    ),
+    "resync-of-the-home": PlantedBug(
+        170,
+        "a mirror is begun again by settings of before, though its region is the home by now",
+        [
+            (mirror_resync, "_settled", look_only_once),
+            (StreamHomes, "checks_to_begin_again", check_nothing),
+        ],
+        drawn_for=with_resyncs,
     ),
     "dead-branch-left-by-number": PlantedBug(
         155,

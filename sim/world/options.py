@@ -120,6 +120,9 @@ class Knobs:
     """Whether the stream takes no appends while its home is cut off (`on_isolation=stop`)."""
     leases_changed_share: float = 0.0
     """Share of the failovers just before which an operator changes the stream's lease."""
+    resyncs_share: float = 0.0
+    """Share of the failovers after which an operator wants to begin the mirror again that has
+    become the home, by what was the home before."""
     clock_drift_max: float = 0.0
     """Share by which the clocks of a host, which leases are kept by, run slow or fast."""
     are_pauses_sleep: bool = False

@@ -1,6 +1,7 @@
 """Operators who fail the stream over when its home is lost, or when they think so."""
 
 import math
+from contextlib import suppress
 from functools import partial
 from random import Random
 
@@ -10,7 +11,7 @@ import trio
 import geolog
 from geolog.background import open_background
 from geolog.catalog.stream_catalog import StreamCatalog
-from geolog.protocol.stream_state import StreamName
+from geolog.protocol.stream_state import StreamName, StreamRecord
 from sim.world.apps.moving import MOVE_STEP
 from sim.world.calls import STREAM, Calls
 from sim.world.process import Process
@@ -92,6 +93,7 @@ class FailingOver:
         if self.calls.history.may_go_on:
             _, home_epoch = self.calls.home_of()
             self.calls.history.unstopped_epochs |= {home_epoch, home_epoch + 1}
+        looked_at = await self._looked_at(log)
         self.calls.begin(process, f"fail over to {to}")
         try:
             report = await log.failover(
@@ -112,6 +114,36 @@ class FailingOver:
                 happened.add("failed-over-whole")
             if report.fetched:
                 happened.add("failed-over-fetched")
+            if looked_at is not None:
+                await self._resync(process, log, looked_at, report.home)
+
+    async def _looked_at(self, log: geolog.Log) -> StreamRecord | None:
+        """The stream's settings, for an operator who will begin a mirror again by them."""
+        share = self.calls.knobs.resyncs_share
+        if not share or self.rng.random() >= share:
+            return None
+        catalog = StreamCatalog(log.access.metadata, log.access.paths)
+        with suppress(geolog.GeologError):
+            return await catalog.read_latest(StreamName.parse(STREAM))
+        return None
+
+    async def _resync(
+        self, process: Process, log: geolog.Log, looked_at: StreamRecord, home: str
+    ) -> None:
+        """Begin the mirror in a region again that has become the home: that is refused."""
+        self.calls.begin(process, f"resync {home}")
+        numbers = range(looked_at.partitions)
+        try:
+            begun = await log.partition_opener.resync_mirrors(
+                looked_at, home, numbers, accept_gap=False
+            )
+        except geolog.GeologError as error:
+            self.calls.failed(process, f"resync {error!r}")
+            is_foreseen = error.retriable or isinstance(error, (*_FORESEEN, geolog.FencedError))
+            if not is_foreseen and self.calls.is_heard(process):
+                self.calls.history.harsh_errors.append(f"a resync of {home} failed: {error!r}")
+        else:
+            self.calls.done(process, f"resync {begun}")
 
     async def _change_lease(self, process: Process, log: geolog.Log) -> None:
         """Have the home answer inside shorter or longer leases, or for a while without any."""

@@ -243,3 +243,10 @@ def with_homes_lost_in_a_row(options: Options, draws: Draws) -> Options:
             strikes_per_s=((HOME_CUT_OFF, 0.3), (HOME_LOST_AGAIN, 5.0)),
         ),
     )
+
+
+def with_resyncs(options: Options, draws: Draws) -> Options:
+    """The same; an operator who looked before a failover takes the new home for a mirror."""
+    drawn = with_homes_cut_off(options, draws)
+    knobs = attrs.evolve(drawn.knobs, resyncs_share=0.7, rescuers_count=1)
+    return attrs.evolve(drawn, knobs=knobs)
