@@ -18,6 +18,7 @@ OF_TRIO_ALONE = {
         "links",  # For standbys.
         "recovery_progress",
         "spans_between",  # For the Spark source.
+        "check_writable",  # For the Spark sinks.
         "extents_from",
         "check_open",
         "close",
