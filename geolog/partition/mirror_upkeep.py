@@ -10,6 +10,7 @@ import math
 
 import trio
 
+from geolog.background import open_background
 from geolog.catalog.segment_list import SegmentList
 from geolog.partition.mirror_writer import (
     EvictedError,
@@ -83,12 +84,30 @@ async def _is_sealed(
     mark = await last_watermark(home, takeover)
     if not await _begins_behind(
         mirror, own.first_sequence, mark, SegmentList(home, partitions)
-    ):
-        await mirror.wait_reached(mark)
+    ) and not await _has_reached(mirror, mark, changed):
+        return False  # The home may have evicted what the mirror waits for.
     sealed = await partitions.owners.seal(mirror.name)
     await takeover.end_open_segment(mirror.name, sealed, is_mirror=True)
     mirror.end(SealedError(f"mirror {mirror.name} is sealed, as its home is"))
     return True
+
+
+async def _has_reached(
+    mirror: MirrorWriter, mark: Watermark | None, changed: trio.Event
+) -> bool:
+    """Wait until the mirror has this entry of its home; False if `changed` is set first."""
+    has_reached = False
+    async with open_background() as nursery:
+
+        async def wait() -> None:
+            nonlocal has_reached
+            await mirror.wait_reached(mark)
+            has_reached = True
+            nursery.cancel_scope.cancel(reason="the mirror has everything")
+
+        nursery.start_soon(wait)
+        await changed.wait()
+    return has_reached
 
 
 async def _begins_behind(

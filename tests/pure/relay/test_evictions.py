@@ -259,6 +259,37 @@ async def test_a_mirror_of_a_sealed_stream_that_evicted_all_is_sealed_as_well(
     assert items == []
 
 
+async def test_a_mirror_that_waits_for_the_end_of_a_sealed_home_goes_on_behind_a_gap(
+    autojump_clock: MockClock,
+) -> None:
+    """The home evicts what the mirror lacks after the mirror has begun to wait for it."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        cluster.open_client(TARGET) as there,
+        open_home(cluster),
+        open_target(cluster),
+    ):
+        await create(log, segment_bytes=_SEGMENT_BYTES, evict_bytes=_VALUE_BYTES)
+        writing = Writing(log)
+        await writing.append(6)
+        await wait_equal(log)
+        await log.pause_relay(STREAM)
+        await trio.sleep(5)
+        await writing.append(10)
+        await log.seal_stream(STREAM)
+        await trio.sleep(5)
+        await log.truncate_stream(STREAM, before=geolog.AtSequence(12))
+        await log.resume_relay(STREAM)
+        with trio.fail_after(60):
+            await wait_sealed(log, await mirror_of(log))
+        async with there.open_reader(STREAM) as reader:
+            values = [one.value async for one in reader]
+
+    assert values == writing.values[-len(values) :]
+    assert 4 <= len(values) < 10
+
+
 async def wait_sealed(log: geolog.Log, name: PartitionName) -> None:
     while True:
         if (await log.access.partitions.owners.read_latest(name)).record.is_sealed:
