@@ -61,7 +61,7 @@ class NodeVerified:
     copies_missing: int = 0
     """Copies that it should have but has not, including those it may have lost to damage."""
     copies_under_way: int = 0
-    """Copies that it has not of entries in a ledger that is still written: they may come."""
+    """Copies that never came, of entries in a ledger that is still written: they may come."""
     bytes_read: int = 0
     """Bytes of good copies, read from its disk."""
 
@@ -350,11 +350,11 @@ class StreamVerifier:
 
     def _count(self, node_id: str, copy: _Copy, *, is_final: bool) -> None:
         node = self.report.nodes.setdefault(node_id, NodeVerified())
-        is_missing = copy.answer in (Answer.ABSENT, Answer.UNKNOWN)
+        is_lost, is_absent = copy.answer is Answer.UNKNOWN, copy.answer is Answer.ABSENT
         node.copies_good += copy.header is not None
         node.copies_damaged += copy.answer is Answer.CORRUPT
-        node.copies_missing += is_missing and is_final
-        node.copies_under_way += is_missing and not is_final
+        node.copies_missing += is_lost or (is_absent and is_final)
+        node.copies_under_way += is_absent and not is_final
         node.bytes_read += copy.length
         self.report.bytes_read += copy.length
 

@@ -5,6 +5,7 @@ import sys
 import click
 
 from geolog.cli.invocation import this_invocation
+from geolog.cli.signals import ending_a_question
 from geolog.protocol.stream_pattern import StreamPattern, is_pattern
 from geolog.protocol.stream_state import parse_target
 from topology.errors import InvalidArgumentError
@@ -40,4 +41,5 @@ def confirm(question: str) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Pass --yes to confirm: stdin is not a terminal")
-    click.confirm(question, abort=True, err=True)
+    with ending_a_question():
+        click.confirm(question, abort=True, err=True)

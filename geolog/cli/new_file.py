@@ -15,6 +15,9 @@ from topology.errors import ConflictError, GeologError, InvalidArgumentError
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """How file systems without hard links refuse one."""
 
+_NO_DIRECTORY_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+"""How file systems refuse to sync a directory, because they do so themselves."""
+
 
 class FileNotWrittenError(GeologError):
     """A file could not be written, e.g. because its disk is full. Mend that, and repeat."""
@@ -76,7 +79,6 @@ def _give_name(part: Path, path: Path) -> None:
     """Name the file, but never in place of another one."""
     try:
         os.link(part, path)
-        _sync_directory(path.parent)
     except FileExistsError:
         _check_absent(path)
         raise
@@ -93,7 +95,13 @@ def _give_name(part: Path, path: Path) -> None:
         except OSError:
             path.unlink()
             raise
+    try:
         _sync_directory(path.parent)
+    except OSError as error:
+        if error.errno in _NO_DIRECTORY_SYNC:
+            return
+        path.unlink()  # Nobody knows whether the name would last.
+        raise
 
 
 def _sync_directory(directory: Path) -> None:

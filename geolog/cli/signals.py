@@ -1,8 +1,8 @@
 """Ends a long-running command in an orderly way, and in time, at SIGTERM or Ctrl-C."""
 
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 import click
@@ -43,6 +43,27 @@ async def ending_at_signals(
             answer = await run(argument)
             nursery.cancel_scope.cancel(reason="done")
     return answer
+
+
+@contextmanager
+def ending_a_question() -> Iterator[None]:
+    """Let Ctrl-C, SIGTERM and SIGHUP end the block at once, which blocks the loop of trio.
+
+    The receiver of signals only notes them, and `input` goes on.
+    """
+    noted = {one: signal.getsignal(one) for one in _ENDING}
+    noting = {one: handler for one, handler in noted.items() if callable(handler)}
+    for one in noting:
+        signal.signal(one, _interrupt)
+    try:
+        yield
+    finally:
+        for one, handler in noting.items():
+            signal.signal(one, handler)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
 
 
 def run_to_a_signal(run: Callable[[Argument], Awaitable[Answer]], argument: Argument) -> Answer:

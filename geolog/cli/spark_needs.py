@@ -4,7 +4,7 @@ import importlib.util
 import re
 import shutil
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 import click
 
@@ -31,8 +31,12 @@ def check_spark(
             raise click.UsageError(
                 f"{what} needs {name}, which is not installed: pip install 'geolog[spark]'"
             )
-    found = version_of("pyspark")
-    if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < _PYSPARK_MIN:
+    try:
+        found = version_of("pyspark")
+    except PackageNotFoundError:  # It comes with a Spark that was unpacked by hand.
+        found = "of an unknown version"
+    numbers = tuple(int(part) for part in re.findall(r"\d+", found)[:2])
+    if numbers and numbers < _PYSPARK_MIN:
         needed = ".".join(map(str, _PYSPARK_MIN))
         raise click.UsageError(
             f"{what} needs PySpark {needed} or newer, and {found} is installed: pip install"

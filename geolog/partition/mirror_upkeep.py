@@ -20,7 +20,7 @@ from geolog.partition.mirror_writer import (
 )
 from geolog.partition.takeover import Takeover
 from geolog.protocol.ids import FIRST_SEQUENCE, Sequence
-from geolog.protocol.stream_state import PartitionName
+from geolog.protocol.stream_state import PartitionName, TrimRecord
 from geolog.protocol.watermark import Watermark
 from topology.errors import GeologError, SealedError, UnavailableError
 
@@ -75,7 +75,11 @@ async def _is_sealed(
     why = await partitions.owners.why_deposed(mirror.name, mirror.owner)
     if why is not None:  # An owner that writes nothing would not notice.
         raise why
-    await mirror.follow_trim(trim.followed)
+    begin = trim.followed
+    if trim.lacks_from is not None and own.first_sequence < trim.first_sequence:
+        await partitions.owners.read(mirror.name, changed=changed)  # Its first row may come.
+        begin = await _beginning(trim, SegmentList(mirror.name, partitions))
+    await mirror.follow_trim(begin)
     if not owner.record.is_sealed:
         return False
     last = await partitions.segments.last(home)
@@ -90,6 +94,22 @@ async def _is_sealed(
     await takeover.end_open_segment(mirror.name, sealed, is_mirror=True)
     mirror.end(SealedError(f"mirror {mirror.name} is sealed, as its home is"))
     return True
+
+
+async def _beginning(home: TrimRecord, listed: SegmentList) -> Sequence:
+    """Where a mirror begins whose home lacks older records: that of its first row, if later.
+
+    A mirror that was empty when it began to follow such a home never had the older ones.
+    """
+    await listed.refresh()
+    number = await listed.next_from(1)
+    while number is not None:
+        row = await listed.at(number)
+        if row is not None and not (row.is_completed and row.last_sequence is None):
+            begin = min(home.first_sequence, row.first_sequence)
+            return Sequence(max(home.followed, begin))
+        number = await listed.next_from(number + 1)
+    return home.followed
 
 
 async def _has_reached(

@@ -424,6 +424,7 @@ class EndSearch:
         again = PauseBefore(self._again_s, ListLast())
         self._again_s = min(2 * self._again_s, AGAIN_S_MAX)
         self._tail = None
+        self._is_least = False  # The next row may have an end that is certain.
         return again
 
     def _ask_whether_last(self, if_last: EndFound | ReadLast | Fail) -> AskHighest:

@@ -8,6 +8,7 @@ trigger that Spark repeats has the same records. Tasks read as those of a batch 
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -22,10 +23,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from geolog.catalog.cursors import CursorHeldError
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.log import Log
 from geolog.client.standing import check_region
 from geolog.protocol.ids import Position
 from geolog.protocol.read_ranges import SequenceSpan, divide_spans
+from geolog.protocol.stream_state import parse_target
 from geolog.protocol.trigger_plan import (
     NO_LIMITS,
     LossReason,
@@ -45,6 +48,7 @@ from topology.errors import (
     InvalidArgumentError,
     NoSuchStreamError,
     TrimmedError,
+    UnavailableError,
 )
 
 _log = logging.getLogger(__name__)
@@ -126,6 +130,9 @@ class GeologStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except NoSuchStreamError as error:
             assert isinstance(partition, ReadTask)
             span = partition.span
+            if not self._asked(partial(_is_gone, partition)):
+                # The server that this task has asked was behind: Spark repeats the task.
+                raise UnavailableError(str(error)) from None
             what = (
                 f"{span.stream}#{span.partition}: the stream was deleted before this query had"
                 f" read its records {span.first} to {span.end - 1}"
@@ -262,6 +269,16 @@ class GeologStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except (ConflictError, NoSuchStreamError) as error:
                 # The checkpoint is what counts; the next commit shows the progress again.
                 _log.warning("cursor %r of %s was not moved: %s", cursor, stream, error)
+
+
+async def _is_gone(task: ReadTask, log: Log) -> bool:
+    """Whether the stream that a task was planned for is deleted, for certain."""
+    streams = StreamCatalog(log.access.metadata, log.access.paths)
+    stream, _ = parse_target(task.span.stream)
+    try:
+        return (await streams.read_latest(stream)).created_us != task.created_us
+    except NoSuchStreamError:
+        return True
 
 
 def _words(loss: TriggerLoss) -> str:

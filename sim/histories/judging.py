@@ -138,8 +138,10 @@ class Judging:
             self.breaches.add("crash", f"{process.key} ended with {words_of_crash(error)}")
         if reads:
             self._judge_history(reads[0], abroad)
-        if reports:
-            for problem in [] if reports[0].is_good else reports[0].reasons[:_TOLD_MAX]:
+        if reports and not reports[0].is_good:
+            # Copies may be too few: a world may end with a node that is down.
+            wrong = [*reports[0].problems, *reports[0].mirror_problems]
+            for problem in [*wrong, *reports[0].silent_mirrors][:_TOLD_MAX]:
                 self.breaches.add("2", problem)
 
     async def _read_aside(self, world: World, log: geolog.Log) -> None:

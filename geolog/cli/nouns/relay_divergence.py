@@ -1,6 +1,7 @@
 """`geolog relay divergence`: the records that failovers left behind."""
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -142,13 +143,14 @@ async def _write_to(file: NewFile, which: _Which) -> int:
 async def _export_into(into: str, which: _Which) -> None:
     left_counts: list[int] = []
     appended_count = 0
+    count: int | None = None
     try:
         with Progress("records", sys.stderr) as progress:
 
-            def on_appended(count: int) -> None:
+            def on_appended(so_far: int) -> None:
                 nonlocal appended_count
-                appended_count = count
-                progress.at(count)
+                appended_count = so_far
+                progress.at(so_far)
 
             async with open_log(this_invocation()) as log:
                 count = await log.export_divergence(
@@ -158,12 +160,13 @@ async def _export_into(into: str, which: _Which) -> None:
                     progress=on_appended,
                     left_out=left_counts.append,
                 )
-    except trio.Cancelled:
-        tell(
-            f"interrupted: {into} has {appended_count:,} records of {which.divergence} so far;"
-            " repeat the command for the rest, nothing is appended twice"
-        )
-        raise
+    finally:
+        # The cancellation comes out of the connection's nurseries as a group.
+        if count is None and trio.current_effective_deadline() == -math.inf:
+            tell(
+                f"interrupted: {into} has {appended_count:,} records of {which.divergence} so"
+                " far; repeat the command for the rest, nothing is appended twice"
+            )
     tell(f"{into} has the {count:,} records of {which.divergence}")
     if left_counts:
         tell(

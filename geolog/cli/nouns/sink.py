@@ -45,8 +45,8 @@ def list_() -> None:
 def delete(*, sink: str, force: bool) -> None:
     """Delete a sink whose query or write has ended for good.
 
-    A query that is started again under this name later repeats its last batch, and writes those
-    rows a second time.
+    A write or query that is started again under this name later writes its last batch a second
+    time. A query that is known by its checkpoints alone is refused then: give it a writer.
     """
     confirm(f"Delete sink {sink} permanently?")
     ask(lambda log: delete_sink(log, sink, force=force))

@@ -47,6 +47,8 @@ async def finish_begun_copy(log: Log, sink: str, *, source: str, stream: str) ->
             " records. To append them again, give it another name (--writer)"
         )
     copier = f"{access.rng.getrandbits(128):032x}"
-    left = StagedBatch(record.batch, record.parts, copier, query=record.query)
+    left = StagedBatch(
+        record.batch, record.parts, copier, query=record.query, is_repeatable=False
+    )
     await SinkCommit(log, sink).commit(left)
     return True

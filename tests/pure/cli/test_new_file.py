@@ -14,6 +14,8 @@ import pytest
 import trio
 
 import geolog
+from geolog.background import open_background
+from geolog.cli import new_file
 from geolog.cli.exits import Exit
 from geolog.cli.main import run
 from geolog.cli.new_file import FileNotWrittenError, open_new_file
@@ -54,6 +56,26 @@ def test_a_full_disk_leaves_nothing_and_names_the_file(
         write(tmp_path / "left.jsonl", b"a\n")
 
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EINVAL])
+def test_a_directory_that_is_not_synced_has_the_file_or_says_that_it_has_not(
+    error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems sync directories by themselves, and say EINVAL."""
+
+    def refuse(_directory: Path) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(new_file, "_sync_directory", refuse)
+    path = tmp_path / "left.jsonl"
+    if error == errno.EINVAL:
+        write(path, b"a\n")
+    else:
+        with pytest.raises(FileNotWrittenError, match=r"could not be written"):
+            write(path, b"a\n")
+
+    assert path.exists() == (error == errno.EINVAL)
 
 
 def test_a_signal_leaves_nothing(tmp_path: Path) -> None:
@@ -128,7 +150,8 @@ def test_an_export_into_a_stream_that_a_signal_ends_tells_how_far_it_came(
 ) -> None:
     @asynccontextmanager
     async def opened(_invocation: object) -> AsyncIterator[ExportingLog]:
-        yield ExportingLog()
+        async with open_background():  # As a connection does: errors come out as a group.
+            yield ExportingLog()
 
     monkeypatch.setattr(relay_divergence, "open_log", opened)
     command = ["relay", "divergence", "export", "shop/carts", "us-east~2#0"]

@@ -9,7 +9,7 @@ import click
 import pytest
 import trio
 
-from geolog.cli.signals import ending_at_signals, run_to_a_signal
+from geolog.cli.signals import ending_a_question, ending_at_signals, run_to_a_signal
 
 
 @contextmanager
@@ -47,3 +47,19 @@ def test_a_command_that_returns_nothing_is_not_taken_for_interrupted() -> None:
         await trio.lowlevel.checkpoint()
 
     run_to_a_signal(returns_nothing, 1)  # Raises nothing.
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_ends_a_question_that_blocks_the_loop(number: signal.Signals) -> None:
+    async def ask() -> None:
+        with trio.open_signal_receiver(number), ending_a_question():
+            signal.raise_signal(number)
+            raise AssertionError("the question went on")
+
+    with started_with(number, signal.SIG_DFL), pytest.raises(KeyboardInterrupt):
+        trio.run(ask)
+
+
+def test_a_question_leaves_an_ignored_signal_ignored() -> None:
+    with started_with(signal.SIGHUP, signal.SIG_IGN), ending_a_question():
+        signal.raise_signal(signal.SIGHUP)

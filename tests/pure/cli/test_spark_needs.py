@@ -1,5 +1,7 @@
 """A command that runs Spark says what is missing before it begins."""
 
+from importlib.metadata import PackageNotFoundError
+
 import click
 import pytest
 
@@ -39,3 +41,15 @@ def test_newer_versions_are_taken(pyspark: str) -> None:
 def test_a_machine_without_bash_cannot_start_spark() -> None:
     with pytest.raises(UnavailableError, match="bash"):
         check(bash=None)
+
+
+def test_a_spark_that_was_unpacked_by_hand_is_taken() -> None:
+    def unknown(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    check_spark(
+        "pipeline audit",
+        is_there=lambda _package: True,
+        version_of=unknown,
+        which=lambda _command: "/usr/bin/bash",
+    )

@@ -11,13 +11,23 @@ import geolog
 from geolog import LATEST, AtSequence
 from geolog.catalog import kept_rests
 from geolog.catalog.kept_rests import KeptRests
-from tests.pure.whole.mirroring import HOME, STREAM, TARGET, Durable, record_of, rows_of
+from tests.pure.whole.mirroring import (
+    HOME,
+    STREAM,
+    TARGET,
+    Durable,
+    entries_of,
+    record_of,
+    relayed,
+    rows_of,
+)
 from tests.pure.whole.test_failover import (
     MARS,
     Site,
     append,
     numbered,
     open_site,
+    push,
     relay,
     values,
 )
@@ -256,6 +266,36 @@ async def test_older_records_that_a_new_home_never_got_are_told_and_stay_where_t
     assert in_east == in_mars == numbered(*range(12))
     assert back.is_nothing_lost
     assert at_home_again == numbered(*range(12))
+
+
+async def test_a_target_that_is_added_to_a_home_without_older_records_begins_as_late(
+    autojump_clock: MockClock,
+) -> None:
+    """Else it would seem to have them, and the copies that are left could be thrown away."""
+    async with open_site() as site:
+        await add_west_later(site)
+        await site.east.update_stream(STREAM, relay_to=[TARGET])
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(10, 12))
+        await follow(site.east)
+        await site.west.update_stream(STREAM, relay_to=[HOME, MARS])
+        record = await record_of(site.mars)
+        in_mars = record.log_in(MARS, 0)
+        kept = (await entries_of(site.west, record.partition(0)))[5:]
+        opener = site.mars.partition_opener
+        async with opener.open_mirror(record, in_mars, Durable()) as mirror:
+            await push(mirror, relayed(kept, behind=None))
+            await trio.sleep(2)
+        trim = await site.mars.access.partitions.trims.read(in_mars)
+        async with site.mars.open_reader(STREAM, start=AtSequence(3)) as reader:
+            first = await anext(reader.items())
+        await site.mars.failover(STREAM, to=MARS)
+        with pytest.raises(geolog.ConflictError, match="the home never had records 0 to 4"):
+            await site.mars.resync_relay(STREAM, target=HOME)
+
+    assert trim.first_sequence == 5
+    assert isinstance(first, geolog.Gap)
+    assert (first.from_sequence, first.to_sequence) == (3, 5)
 
 
 async def test_older_records_that_a_new_home_never_got_go_once_it_is_trimmed_itself(
