@@ -33,23 +33,17 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
     if group is None and error_of_block is None:
         return
     try:
-        chosen, cause = _to_raise(error_of_block, group)
-        if cause is None:
-            raise chosen
-        raise chosen from cause
+        raise _to_raise(error_of_block, group)
     finally:
         # The traceback of each has this frame, which would have them: cycles, for each block
         # that is cancelled.
-        del error_of_block, group, chosen, cause
+        del error_of_block, group
 
 
 def _to_raise(
     error_of_block: BaseException | None, group: BaseExceptionGroup[BaseException] | None
-) -> tuple[BaseException, BaseException | None]:
-    """Choose from the errors of a block and its tasks the one that counts, or all as a group.
-
-    With it, what to give as its cause.
-    """
+) -> BaseException:
+    """Of the errors of a block and its tasks the one that counts, or all as a group."""
     of_tasks = [] if group is None else list(_leaves(group))
     of_tasks = [one for one in of_tasks if not isinstance(one, trio.Cancelled)]
     found = of_tasks if error_of_block is None else [error_of_block, *of_tasks]
@@ -57,14 +51,15 @@ def _to_raise(
         (one for one in found if isinstance(one, SystemExit)), None
     )
     if ending is not None:
-        are_ends = all(isinstance(one, KeyboardInterrupt | SystemExit) for one in found)
-        return ending, None if are_ends else group
+        if not all(isinstance(one, KeyboardInterrupt | SystemExit) for one in found):
+            ending.__cause__ = group
+        return ending
     if len(found) == 1:
-        return found[0], None
+        return found[0]
     if error_of_block is None:
         assert group is not None, "no error at all"
-        return group, None
-    return BaseExceptionGroup("a block and its background tasks", found), None
+        return group
+    return BaseExceptionGroup("a block and its background tasks", found)
 
 
 def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
@@ -108,12 +103,9 @@ async def all_of(
     if group is None and first is None:
         return [found[place] for place in range(len(asked))]
     try:
-        chosen, cause = _to_raise(first, group)
-        if cause is None:
-            raise chosen
-        raise chosen from cause
+        raise _to_raise(first, group)
     finally:
-        del first, group, chosen, cause  # As in `open_background`.
+        del first, group  # As in `open_background`.
 
 
 async def both(

@@ -98,7 +98,7 @@ class VerifyReport:
     silent_nodes: list[str] = attrs.field(factory=list)
     """Members that did not answer; their copies were not verified."""
     silent_mirrors: list[str] = attrs.field(factory=list)
-    """Mirrors whose end could not be read, so nothing of them was verified, and why."""
+    """Mirrors that were not compared with their home to the end, and why."""
     ledgers_queued: list[int] = attrs.field(factory=list)
     """Ledgers that were put into the repair queue."""
     problems: list[str] = attrs.field(factory=list)

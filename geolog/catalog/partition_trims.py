@@ -6,7 +6,9 @@ append to it.
 Rules: PROTOCOL H1, H14 to H16, H20 and S12.
 """
 
+from collections.abc import Callable
 from contextlib import aclosing, suppress
+from functools import partial
 
 import attrs
 import trio
@@ -15,6 +17,7 @@ from geolog.catalog.partition_owners import (
     FindChecks,
     PartitionOwners,
     VersionedOwner,
+    no_checks,
     no_owner,
     no_partition,
 )
@@ -153,10 +156,9 @@ class PartitionTrims:
         the next owner does. find_checks: finds what else must hold in that step. FencedError if
         another process owns the mirror.
         """
-        while True:
-            checks = await find_checks()
-            found, version = await self._read(mirror, Freshness.LATEST)
-            begun = attrs.evolve(
+
+        def begun(found: TrimRecord) -> TrimRecord:
+            return attrs.evolve(
                 found,
                 first_sequence=max(found.first_sequence, at),
                 trimmed_us=now_us,
@@ -164,43 +166,44 @@ class PartitionTrims:
                 gap=SequenceGap(ended, at) if ended < at else found.gap,
                 dropping_through=owner.record.segment_highest,
             )
+
+        return await self._change_owned(mirror, owner, begun, find_checks)
+
+    async def drop_noted(self, mirror: PartitionName, owner: VersionedOwner) -> None:
+        """Drop what is left of the rows that a mirror lost when it was begun again, if it was.
+
+        FencedError if another process owns the mirror, as one does that makes it the home.
+        """
+        # The claim is older than the note that this may have to see.
+        if (await self.read(mirror)).dropping_through:
+            await self.drop_all(mirror, owner)
+            dropped = partial(attrs.evolve, dropping_through=0)
+            await self._change_owned(mirror, owner, dropped)
+
+    async def _change_owned(
+        self,
+        mirror: PartitionName,
+        owner: VersionedOwner,
+        change: Callable[[TrimRecord], TrimRecord],
+        find_checks: FindChecks = no_checks,
+    ) -> TrimRecord:
+        """Change where a mirror begins, as its owner, while these checks hold. FencedError."""
+        while True:
+            checks = await find_checks()
+            found, version = await self._read(mirror, Freshness.LATEST)
+            changed = change(found)
             try:
                 await self._metadata.multi(
                     [
                         *checks,
-                        Check(self._paths.owner(mirror), owner.version),
-                        Put(self._paths.trim(mirror), seal_document(begun), version),
+                        *self._owned(mirror, owner),
+                        Put(self._paths.trim(mirror), seal_document(changed), version),
                     ]
                 )
             except (BadVersionError, NoNodeError):
                 await self._check_owner(mirror, owner)
                 continue
-            return begun
-
-    async def drop_noted(self, mirror: PartitionName, owner: VersionedOwner) -> bool:
-        """Drop what is left of the rows that a mirror lost when it was begun again.
-
-        Returns whether that was noted at all. FencedError if another process owns the mirror,
-        as one does that makes it the home.
-        """
-        # The claim is older than the note that this may have to see.
-        if not (await self.read(mirror)).dropping_through:
-            return False
-        await self.drop_owned(mirror, owner)
-        while True:
-            found, version = await self._read(mirror, Freshness.LATEST)
-            done = attrs.evolve(found, dropping_through=0)
-            try:
-                await self._metadata.multi(
-                    [
-                        Check(self._paths.owner(mirror), owner.version),
-                        Put(self._paths.trim(mirror), seal_document(done), version),
-                    ]
-                )
-            except (BadVersionError, NoNodeError):
-                await self._check_owner(mirror, owner)
-                continue
-            return True
+            return changed
 
     async def _check_owner(self, name: PartitionName, owner: VersionedOwner) -> None:
         """FencedError unless this is still the owner, as nobody but it may change it."""
@@ -253,16 +256,11 @@ class PartitionTrims:
             except NotEmptyError:
                 return  # From here on there are segments.
 
-    async def drop_all(self, name: PartitionName) -> None:
-        """Delete all segments, with their ledgers, of a partition whose owner was deposed."""
-        async with aclosing(self._segments.from_first(name)) as listed:
-            async for some in listed:
-                await self._drop(name, some)
+    async def drop_all(self, name: PartitionName, owner: VersionedOwner | None = None) -> None:
+        """Delete all segments, with their ledgers, of a partition whose owner was deposed.
 
-    async def drop_owned(self, name: PartitionName, owner: VersionedOwner) -> None:
-        """Delete all segments, with their ledgers, of a log of this owner, who adds none.
-
-        FencedError if another process owns it: it may be at home by now.
+        owner: of a log that has one, who adds none; FencedError if another process owns it: it
+        may be at home by now.
         """
         async with aclosing(self._segments.from_first(name)) as listed:
             async for some in listed:

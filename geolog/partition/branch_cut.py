@@ -78,7 +78,7 @@ async def without_rows_before_begin(
     """
     if mark is None or mark.sequence_next >= trim.first_sequence:
         return mark
-    await takeover.partitions.trims.drop_owned(name, taken.owner)
+    await takeover.partitions.trims.drop_all(name, taken.owner)
     return None
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
+from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.client.connect import connect
 from geolog.client.log import Log
 from geolog.client.standing import NoSuchRegionError
@@ -82,12 +83,8 @@ async def check_streams(
                 f"{name} names a partition, and keys decide into which each record goes:"
                 f" name the stream, {stream}"
             )
-        count = (await log.describe_stream(str(stream))).partitions
-        if partition >= count:
-            raise InvalidArgumentError(
-                f"{stream} has no partition {partition}; its partitions are"
-                f" {'0' if count == 1 else f'0 to {count - 1}'}"
-            )
+        streams = StreamCatalog(log.access.metadata, log.access.paths)
+        (await streams.read_latest(stream)).partition(partition)  # InvalidArgumentError.
 
 
 async def look_for_streams(

@@ -2,6 +2,7 @@
 
 import trio
 
+from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.partition_trims import PartitionTrims
 from geolog.catalog.segment_records import VersionedSegment
 from geolog.client.reading.gone import TrimmedRun
@@ -42,14 +43,17 @@ said_to_be_final = property(lambda _receipt: False, _forget)
 
 
 async def drop_one_more(
-    trims: PartitionTrims, name: PartitionName, segments: list[VersionedSegment]
+    trims: PartitionTrims,
+    name: PartitionName,
+    segments: list[VersionedSegment],
+    owner: VersionedOwner | None = None,
 ) -> None:
     """Remove one segment more from the list than lies before the trim."""
     listed = await trims._segments.all(name)
     going = {one.record.segment for one in segments}
     completed = [one for one in listed if one.record.is_completed]
     behind = [one for one in completed if one.record.segment not in going]
-    await _drop(trims, name, segments + behind[:1] if segments else [])
+    await _drop(trims, name, segments + behind[:1] if segments else [], owner)
 
 
 async def go_on_silently(walk: PartitionWalk, number: int) -> TrimmedRun | None:

@@ -100,21 +100,23 @@ class PlaceSearch:
         trim = await self._scan.trim()
         first = await self._scan.next_segment(1)
         if first is not None and await self._is_before(dlsn, first):
-            return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
+            return await self._behind_unknown(trim)
         entry = SegmentEntry(dlsn.entry)
         begin = await self.in_row(Begin(dlsn.segment, entry, trim, slot=dlsn.slot, dlsn=dlsn))
         row = await self._scan.segment(begin.row_number)
         if row is None:
             if await self._scan.next_segment(begin.row_number) is None:
                 return begin  # It is not listed yet.
-            trim = (
-                await self._scan.trim()
-            )  # Its row, or later ones, are in a list that is older.
-            return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
+            # It was trimmed since it was listed.
+            return await self._behind_unknown(await self._scan.trim())
         sequence = await self._trimmed_sequence(row, begin, trim)
         if sequence is None:
             return begin
         return attrs.evolve(await self.at_trim(trim), trimmed_from=sequence)
+
+    async def _behind_unknown(self, trim: int) -> Begin:
+        """The beginning of the partition, behind records that nobody can count any more."""
+        return attrs.evolve(await self.at_trim(trim), trimmed_from=UNKNOWN_SEQUENCE)
 
     async def _trimmed_sequence(
         self, row: SegmentRecord, begin: Begin, trim: int

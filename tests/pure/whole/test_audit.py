@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -79,7 +80,11 @@ async def test_a_mirror_that_lacks_a_record_is_found_until_it_has_it(
     assert (healthy.findings, healthy.entries, healthy.mirrored) == ((), 10, 5)
 
 
-async def test_a_mirror_with_a_record_too_many_is_found(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize(("segments_more", "place"), [(0, "entry 5"), (1, "entry 0")])
+async def test_a_mirror_with_a_record_too_many_is_found(
+    segments_more: int, place: str, autojump_clock: MockClock
+) -> None:
+    """In the last segment of its home, or in one that its home does not have."""
     async with open_mirrored(5) as (home, target):
         await relay(target)
         stored = await entries_of(target, await home_of(target))
@@ -87,8 +92,8 @@ async def test_a_mirror_with_a_record_too_many_is_found(autojump_clock: MockCloc
         extra = encode_entry(
             [batch_of_values(b"extra")],
             home_epoch=header.home_epoch,
-            segment=header.segment,
-            entry=header.entry + 1,
+            segment=header.segment + segments_more,
+            entry=SegmentEntry(0 if segments_more else header.entry + 1),
             first_sequence=header.next_sequence,
             append_time_us=header.append_time_us,
         )
@@ -99,30 +104,8 @@ async def test_a_mirror_with_a_record_too_many_is_found(autojump_clock: MockCloc
 
     [finding] = found
     assert finding.kind == "mirror"
-    assert "the home does not have it" in finding.detail
-
-
-async def test_a_mirror_with_a_segment_too_many_is_found(autojump_clock: MockClock) -> None:
-    async with open_mirrored(5) as (home, target):
-        await relay(target)
-        stored = await entries_of(target, await home_of(target))
-        header = decode_entry(stored[-1].data).header
-        extra = encode_entry(
-            [batch_of_values(b"extra")],
-            home_epoch=header.home_epoch,
-            segment=header.segment + 1,
-            entry=SegmentEntry(0),
-            first_sequence=header.next_sequence,
-            append_time_us=header.append_time_us,
-        )
-        async with open_mirror(target) as mirror:
-            mirror.push(MirrorEntry.of(extra.join(), previous=stored[-1].mark))
-            await mirror.wait_durable()
-        found = await findings(home, STREAM)
-
-    [finding] = found
-    assert finding.kind == "mirror"
-    assert "segment 2 entry 0: the home does not have it" in finding.detail
+    where = f"segment {header.segment + segments_more} {place}"
+    assert f"{where}: the home does not have it" in finding.detail
 
 
 async def test_a_mirror_whose_nodes_do_not_answer_is_told_of_and_its_home_is_audited(
