@@ -21,6 +21,7 @@ from geolog.settings.command_config import COMMAND, CommandConfig
 from geolog.settings.found import (
     CONFIG_VARIABLE,
     check_found,
+    file_of_machine,
     find_demo,
     find_file,
     find_sources,
@@ -61,15 +62,15 @@ class Invocation:
     is_debug: bool = False
     is_confirmed: bool = False
     takes_demo: bool = True
-    """Whether the command uses a running demo if no settings name a cluster. Servers would join
-    it, and benchmarks start a cluster of their own."""
+    """Whether the command uses a running demo, else the machine's settings, if nothing else
+    names a cluster. Servers would join it, and benchmarks start a cluster of their own."""
     starts_demo: bool = False
     """Whether it starts a demo: the file that `$GEOLOG_CONFIG` names may be yet to come."""
     is_demo_told: bool = False
     """Whether stderr says which demo it uses: a command may connect more than once."""
 
     @cached_property
-    def file(self) -> SettingsFile | None:
+    def _file_here(self) -> SettingsFile | None:
         """Settings file: `--config`, else `$GEOLOG_CONFIG`, else ./geolog.toml if it exists."""
         environment = dict(self.environment)
         if self.starts_demo and not Path(environment.get(CONFIG_VARIABLE, "")).exists():
@@ -79,9 +80,15 @@ class Invocation:
     @cached_property
     def demo(self) -> DemoNote | None:
         """Running demo that the command uses, because it has no settings."""
-        if self.file is not None or not self.takes_demo:
+        if self._file_here is not None or not self.takes_demo:
             return None
         return find_demo(self.flags, self.environment, self.profile)
+
+    @cached_property
+    def file(self) -> SettingsFile | None:
+        """Settings file of the user, else the machine's if the command does not use a demo."""
+        is_last_asked = self._file_here is None and self.demo is None and self.takes_demo
+        return file_of_machine() if is_last_asked else self._file_here
 
     @cached_property
     def places(self) -> SettingSources:
@@ -284,7 +291,7 @@ def global_options() -> list[click.Option]:
             _note_config,
             metavar="FILE",
             help="Settings file (TOML). [default: $GEOLOG_CONFIG, else ./geolog.toml, else that"
-            " of a running demo]",
+            " of a running demo, else /etc/geolog/geolog.toml]",
         ),
         _option(
             ["--profile"],

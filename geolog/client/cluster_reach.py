@@ -11,6 +11,7 @@ from geolog.settings.command_config import COMMAND, CommandConfig
 from geolog.settings.found import (
     CONFIG_VARIABLE,
     check_found,
+    file_of_machine,
     find_demo,
     find_file,
     find_sources,
@@ -40,7 +41,8 @@ class ClusterReach:
 def reach_in_settings(settings: str | Path | None, profile: str | None) -> ClusterReach:
     """Read the settings of the command, from this file if one is given.
 
-    Without any settings they are those of a running demo; a warning in the log says so.
+    Without any settings they are those of a running demo, and a warning in the log says so; or
+    without a demo, those of the machine.
     InvalidArgumentError: they name no servers. InvalidConfigError, NotFoundError: they are
     wrong.
     """
@@ -51,6 +53,8 @@ def reach_in_settings(settings: str | Path | None, profile: str | None) -> Clust
     elif (demo := find_demo({}, os.environ, profile)) is not None:
         _log.warning("no settings: using the demo that runs in %s", demo.directory)
         file = SettingsFile.read(demo.settings_file)
+    else:
+        file = file_of_machine()
     if file is not None:  # The working directory says little in a log.
         file = attrs.evolve(file, path=file.path.absolute())
         _check(file)

@@ -166,8 +166,8 @@ def connect(
     Without zookeeper and proxies, the settings of the command say how to reach the cluster: the
     environment (`GEOLOG_ZOOKEEPER` and the like), then the file that `settings` names, else
     `$GEOLOG_CONFIG`, else ./geolog.toml, else those of a demo that runs on this machine, which
-    a warning in the log names. Arguments win over settings. With zookeeper or
-    proxies, no settings are read unless `settings` or `profile` is given.
+    a warning in the log names, else /etc/geolog/geolog.toml. Arguments win over settings. With
+    zookeeper or proxies, no settings are read unless `settings` or `profile` is given.
 
     zookeeper: servers and chroot, `HOST:PORT,…[/chroot]`. proxies: write proxies to ask first,
     `HOST:PORT,…` or a list; without zookeeper the log appends and reads through them, and every

@@ -17,6 +17,7 @@ from topology.nearest import suggestion
 CONFIG_VARIABLE = "GEOLOG_CONFIG"
 PROFILE_VARIABLE = "GEOLOG_PROFILE"
 FILE_HERE = Path("geolog.toml")
+FILE_OF_MACHINE = Path("/etc/geolog/geolog.toml")
 
 _NAMING = ("zookeeper", "proxy", "cluster", "gateway")
 """Settings that name a cluster, or the way to it."""
@@ -35,6 +36,17 @@ def find_file(named: str | None, environment: Mapping[str, str]) -> SettingsFile
     if (path := environment.get(CONFIG_VARIABLE)) is not None:
         return _read_exported(Path(path))
     return SettingsFile.read(FILE_HERE) if FILE_HERE.exists() else None
+
+
+def file_of_machine() -> SettingsFile | None:
+    """Read /etc/geolog/geolog.toml, for callers that found neither a file nor a demo.
+
+    None if there is none. InvalidConfigError: it cannot be read, or is not valid.
+    """
+    try:
+        return SettingsFile.read(FILE_OF_MACHINE)
+    except NotFoundError:
+        return None
 
 
 def _read_exported(path: Path) -> SettingsFile:

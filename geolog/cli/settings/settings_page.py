@@ -21,9 +21,10 @@ _HEAD = """\
 
 A setting comes from the first of these that has it: a flag, the environment, the profile
 chosen with `--profile`, the settings file (`--config`, else `$GEOLOG_CONFIG`, else
-`./geolog.toml`), or the default. Commands for which nothing names a cluster use the settings
-of a demo that runs on this machine, and say so on stderr; servers and benchmarks do not.
-`geolog config show --origin` shows where each value comes
+`./geolog.toml`), or the default. Commands that find no settings file use that of a demo that
+runs on this machine, if nothing names a cluster, and say so on stderr; else they use
+`/etc/geolog/geolog.toml`, if there is one. Servers and benchmarks do neither: give servers
+`--config`. `geolog config show --origin` shows the file in use and where each value comes
 from; `geolog config lint` checks the file and the environment. The error for an unknown key
 suggests the nearest known one.
 

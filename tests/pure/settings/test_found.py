@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from geolog.cli.invocation import Invocation
 from geolog.client.cluster_reach import reach_in_settings
+from geolog.settings import found
 from geolog.settings.found import check_found, find_demo, find_file
 from geolog.settings.running_demo import LOCK_NAME, DemoNote, note_path
 from geolog.settings.settings_file import SettingsFile
-from topology.errors import InvalidArgumentError, NotFoundError
+from topology.errors import InvalidArgumentError, InvalidConfigError, NotFoundError
 
 
 @pytest.fixture
 def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DemoNote:
     """The files of a demo; it runs while they are locked."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(found, "FILE_OF_MACHINE", tmp_path / "etc.toml")
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("GEOLOG_")]:
         monkeypatch.delenv(name)
@@ -122,3 +125,46 @@ def test_a_stale_export_names_the_demo_that_runs(demo: DemoNote) -> None:
         ),
     ):
         find_file(None, environment)
+
+
+@pytest.fixture
+def of_machine(demo: DemoNote, tmp_path: Path) -> Path:
+    """The settings file of the machine; the demo does not run unless a test says so."""
+    with running(demo):
+        pass
+    file = tmp_path / "etc.toml"
+    file.write_text('zookeeper = "10.0.0.1:2181"\nregion = "m"\n')
+    return file
+
+
+def test_the_settings_of_the_machine_are_the_last_that_are_used(
+    demo: DemoNote, of_machine: Path, tmp_path: Path
+) -> None:
+    def regions() -> set[str | None]:
+        return {reach_in_settings(None, None).region, Invocation(environment={}).config.region}
+
+    assert regions() == {"m"}
+    with running(demo):
+        assert regions() == {"a"}
+    (tmp_path / "geolog.toml").write_text('zookeeper = "10.0.0.2:2181"\nregion = "here"\n')
+    assert regions() == {"here"}
+
+
+def test_the_settings_of_the_machine_are_named_with_their_place(of_machine: Path) -> None:
+    origin = reach_in_settings(None, None).origin
+    assert origin == f"zookeeper from {of_machine}:1; region from {of_machine}:2"
+
+    of_machine.write_text('region = "m"\n')
+    with pytest.raises(InvalidArgumentError, match=f"no servers are named in {of_machine} or"):
+        reach_in_settings(None, None)
+
+    of_machine.write_text('regoin = "m"\n')
+    with pytest.raises(InvalidConfigError, match=rf"{of_machine}:1: unknown key .regoin."):
+        _ = Invocation(environment={}).config
+
+
+def test_servers_and_benchmarks_do_not_use_the_settings_of_the_machine(
+    of_machine: Path,
+) -> None:
+    assert of_machine.exists()
+    assert Invocation(environment={}, takes_demo=False).file is None
