@@ -18,6 +18,7 @@ from geolog.catalog.sinks import SinkCatalog, VersionedSink, writer_id_of
 from geolog.client.log import Log
 from geolog.client.staging.row_copier import RowCopier
 from geolog.ledger.ledger_metadata import NoSuchLedgerError
+from geolog.ledger.reading.ledger_reader import FetchedEntry
 from geolog.ledger.reading.ledger_stream import LedgerStream
 from geolog.metadata.seam import BadVersionError, NoNodeError
 from geolog.protocol.append_failure import in_other_words
@@ -45,6 +46,7 @@ from topology.errors import (
     OutcomeUnknownError,
     OverCapacityError,
     SealedError,
+    UnavailableError,
 )
 
 _TRIES_MAX = 8
@@ -52,6 +54,9 @@ _TRIES_MAX = 8
 
 _PAUSE_S = 0.25
 """Longest pause before the second time; longer ones follow."""
+
+UNREAD_S_MAX = 600.0
+"""Longest time without any staged entry read; then the copy fails, and a later one goes on."""
 
 _NEVER_AGAIN = (SealedError, NoSuchStreamError, DataLostError)
 """A stream cannot get the rest of its records."""
@@ -289,9 +294,20 @@ class SinkCommit:
             return
         with LedgerStream(self._access.reader, ledger, EntryId(0), last) as stream:
             while stream.entry_next <= last:
-                for fetched in await stream.read():
+                for fetched in await self._read(stream, part):
                     for place in range(len(fetched.decoded.batch_views)):
                         yield fetched.decoded.open(place)
+
+    async def _read(self, stream: LedgerStream, part: StagedPart) -> list[FetchedEntry]:
+        with trio.move_on_after(UNREAD_S_MAX):
+            return await stream.read()
+        raise UnavailableError(
+            f"the rows for {part.stream} that {self._sink!r} has staged cannot be read: no node"
+            f" that has the next ones answered within {UNREAD_S_MAX:g} s (ledger"
+            f" {part.ledger}). Start the nodes, then start the write again. If their disks are"
+            " lost, give it another name (.option('writer', NAME)), and all rows of its batch"
+            " are written"
+        )
 
 
 def _standing(failed: list[str], record: SinkRecord) -> str:
