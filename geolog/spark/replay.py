@@ -4,6 +4,7 @@ The rows are sorted, and written by the sink: tasks stage them, and the driver c
 staged, in the order of tasks, under a named writer (PROTOCOL S34 to S38).
 """
 
+import re
 import time
 from collections.abc import Sequence
 from hashlib import sha256
@@ -15,18 +16,21 @@ from pyspark.sql import SparkSession
 from geolog.catalog.sinks import SinkCatalog
 from geolog.client.log import Log
 from geolog.client.staging.begun_copy import finish_begun_copy
+from geolog.protocol.append_failure import in_other_words
 from geolog.protocol.sink_copy import SinkRecord
 from geolog.spark.connecting import check_streams, connect_here
 from geolog.spark.data_source import GeologDataSource
 from geolog.spark.job_errors import spark_errors
 from geolog.spark.job_files import JobFiles
 from geolog.spark.replay_rows import json_rows, parquet_rows
-from topology.errors import InvalidArgumentError
+from topology.errors import GeologError, InvalidArgumentError
 
 FORMATS = ("parquet", "jsonl")
 
 _WRITER_LENGTH_MAX = 200
 _DIGEST_LENGTH = 32
+_OPTION = re.compile(r"\.option\('writer', '?([\w-]+)'?\)")
+"""How errors of the sink tell users of Spark to give another name."""
 
 
 @attrs.frozen(kw_only=True)
@@ -75,8 +79,16 @@ def replay(spark: SparkSession, source: ReplaySource, target: ReplayTarget) -> R
     NotEnoughNodesError if there is no room to stage the
     rows; UnavailableError. After an error it can be run again.
     """
-    with spark_errors("the replay"):
-        return _replay(spark, source, target)
+    try:
+        with spark_errors("the replay"):
+            return _replay(spark, source, target)
+    except GeologError as error:
+        raise in_other_words(error, words_of_command(str(error))) from error
+
+
+def words_of_command(told: str) -> str:
+    """The words of an error of the sink with the option of the command, not that of Spark."""
+    return _OPTION.sub(r"--writer \1", told).replace("Run the batch again", "Run it again")
 
 
 def _replay(spark: SparkSession, source: ReplaySource, target: ReplayTarget) -> ReplayReport:

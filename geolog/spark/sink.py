@@ -135,9 +135,12 @@ class _Sink(ABC):
         staged = [message for message in messages if isinstance(message, StagedMessage)]
         parts = tuple(part for message in staged for part in message.parts)
         if len(parts) > PARTS_MAX:
+            streams_count = len({part.stream for part in parts})
             raise InvalidArgumentError(
-                f"the batch has {len(parts)} staging ledgers, at most {PARTS_MAX} fit:"
-                f" .coalesce({PARTS_MAX}) the rows first, or write fewer streams at a time"
+                f"the batch has {len(parts)} staging ledgers, one for each stream of each Spark"
+                f" partition, and at most {PARTS_MAX} fit: .coalesce("
+                f"{max(1, PARTS_MAX // streams_count)}) the rows first, or write fewer streams"
+                " at a time"
             )
 
         async def commit() -> None:

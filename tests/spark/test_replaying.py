@@ -20,7 +20,13 @@ from geolog.client.staging.staging_writer import open_staging_writer
 from geolog.protocol.sink_copy import SinkRecord
 from geolog.protocol.stream_state import StreamName
 from geolog.spark.export import ExportSource, export
-from geolog.spark.replay import ReplayReport, ReplaySource, ReplayTarget, replay
+from geolog.spark.replay import (
+    ReplayReport,
+    ReplaySource,
+    ReplayTarget,
+    replay,
+    words_of_command,
+)
 from tests.spark.demo_stream import connected, write
 from topology.errors import (
     ConflictError,
@@ -216,3 +222,16 @@ async def leave_recorded(zookeeper: str, stream: str, values: list[bytes]) -> No
             copier="dead",
         )
         await sinks.replace(await sinks.ensure("left"), begun, staged_by="dead")
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ("under another name (.option('writer', NAME))", "under another name (--writer NAME)"),
+        ("e.g. .option('writer', 'orders-2026-11-27')", "e.g. --writer orders-2026-11-27"),
+        ("it expired. Run the batch again", "it expired. Run it again"),
+        ("the stream is sealed", "the stream is sealed"),
+    ],
+)
+def test_errors_of_the_sink_name_the_option_of_the_command(told: str, words: str) -> None:
+    assert words_of_command(told) == words

@@ -32,7 +32,8 @@ def command() -> None:
 
     When a lost home comes back with records that the new home never got, its region keeps them
     aside, and "geolog cluster health" counts them until you discard them. A divergence is named
-    REGION~EPOCH#PARTITION: where it is kept, and the epoch of the home that began without it.
+    REGION~EPOCH#PARTITION: the region that keeps it, the home epoch of the failover that left
+    it out, and the partition.
     """
 
 
@@ -85,6 +86,11 @@ class _Which:
     stream: str
     divergence: str
     count_max: int | None = attrs.field(default=None, kw_only=True)
+
+    @property
+    def region(self) -> str:
+        """The region that keeps it."""
+        return self.divergence.partition("~")[0]
 
 
 async def _print(which: _Which) -> None:
@@ -170,8 +176,8 @@ async def _export_into(into: str, which: _Which) -> None:
     tell(f"{into} has the {count:,} records of {which.divergence}")
     if left_counts:
         tell(
-            f"{counted(left_counts[-1], 'local-only record')} left out: give --region to"
-            " `geolog relay divergence show` to read them where they are kept"
+            f"{counted(left_counts[-1], 'local-only record')} left out: to read them, use"
+            f" `geolog relay divergence show` with --region {which.region}"
         )
 
 
@@ -190,7 +196,7 @@ async def _write_lines(
                 if isinstance(item, Gap):
                     raise DataLostError(
                         f"records {item.from_sequence} to {item.to_sequence - 1} of"
-                        f" {which.divergence} are gone"
+                        f" {which.divergence} are gone from {which.region}"
                     )
                 write(json.dumps(_document(item), ensure_ascii=False).encode() + b"\n")
                 count += 1
@@ -199,8 +205,8 @@ async def _write_lines(
                     break
     if left_count:
         tell(
-            f"{counted(left_count, 'local-only record')} left out: give --region, the region"
-            " that keeps them"
+            f"{counted(left_count, 'local-only record')} left out: to get them, repeat with"
+            f" --region {which.region}"
         )
     return count
 

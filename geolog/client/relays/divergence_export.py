@@ -115,7 +115,8 @@ async def _relayable(
             left_count += run.to_sequence - run.from_sequence
         else:
             raise DataLostError(
-                f"records {run.from_sequence} to {run.to_sequence - 1} of it are gone"
+                f"records {run.from_sequence} to {run.to_sequence - 1} of the divergence are"
+                " gone from the region that keeps it"
             )
         left_out(left_count)
 
