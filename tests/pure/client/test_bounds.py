@@ -60,6 +60,7 @@ def parsed(text: str) -> Bound:
         ("time:-1.5s", AtTime(NOW_US - 1_500_000)),
         ("time:-10ms", AtTime(NOW_US - 10_000)),
         ("time:-2d", AtTime(NOW_US - 2 * 86_400_000_000)),
+        ("-1h", AtTime(NOW_US - 3_600_000_000)),
     ],
 )
 def test_each_form_is_parsed(text: str, bound: Bound) -> None:
