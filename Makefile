@@ -22,11 +22,13 @@ FUZZES := $(FUZZER)/.installed-$(shell cat requirements-fuzz.lock | cksum | tr -
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps
 LOCKED := --require-hashes --no-build-isolation
 
-.PHONY: help demo test install-check foreign fuzz check lint format lock captures clean
+.PHONY: help demo test test-long coverage install-check foreign fuzz check lint format lock captures clean
 
 help:
 	@echo 'make demo    run three regions on this machine and kill one of them under load'
-	@echo 'make test    run every check'
+	@echo 'make test    run every check that is not long, in about twenty minutes'
+	@echo 'make test-long  run the long ones, in half an hour: before a release, and after work on what they test'
+	@echo 'make coverage   show which lines of the cores no test of their own runs'
 	@echo 'make foreign install the clients of other languages that make test runs: Node, for one'
 	@echo 'make fuzz    fuzz one parser, e.g. ARGS="json --duration 10m"'
 	@echo 'make install-check  install the wheel and each extra into empty environments, and use them'
@@ -42,6 +44,12 @@ demo: $(STAMP)
 
 test: $(STAMP) $(CLIENTS)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages static pure sim system foreign spark docs
+
+test-long: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages pure-long sim-long system-long spark-long docs-long
+
+coverage: $(STAMP)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages coverage
 
 install-check: $(STAMP)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .ci/stages install

@@ -19,6 +19,9 @@ from tests.docs.hosts import HOST_PLACES
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
+# A newcomer reads these first. The other pages that need a demo take a few minutes together.
+FIRST_PAGES = {ROOT / "README.md", ROOT / "docs" / "GETTING_STARTED.md"}
+
 # Generous: a busy machine is slow, and the page is not to blame.
 DEMO_READY_S = 100.0
 DEMO_GONE_S = 100.0
@@ -112,7 +115,8 @@ def running_demo(home: Path, *options: str) -> Iterator[Place]:
             process.wait()
 
 
-PLACES = {"checkout", "demo", "scratch", "wandemo"}
+DEMOS = {"demo", "wandemo"}
+PLACES = {"checkout", "scratch", *DEMOS}
 
 
 def runnable_pages() -> Iterator[tuple[Path, str]]:
@@ -125,7 +129,11 @@ def runnable_pages() -> Iterator[tuple[Path, str]]:
 @pytest.mark.parametrize(
     ("page", "place_name"),
     [
-        pytest.param(page, place, id=f"{page.relative_to(ROOT)}-{place}")
+        pytest.param(
+            *(page, place),
+            id=f"{page.relative_to(ROOT)}-{place}",
+            marks=[pytest.mark.long] if place in DEMOS and page not in FIRST_PAGES else [],
+        )
         for page, place in runnable_pages()
     ],
 )

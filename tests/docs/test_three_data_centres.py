@@ -15,6 +15,7 @@ LIMIT_S = 900
 """It takes a minute or two by itself; other tests share its cores."""
 
 
+@pytest.mark.long
 @pytest.mark.timeout(LIMIT_S)
 def test_three_hosts_go_from_nothing_to_streams_that_survive_one_of_them(
     tmp_path: Path,

@@ -1,8 +1,9 @@
-"""Exhaustive tests that the quick stage thins out."""
+"""Exhaustive tests that the quick stage thins out, and seeds of which some are long."""
 
 from collections.abc import Sequence
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 
 T = TypeVar("T")
@@ -14,3 +15,10 @@ _EXAMPLES_WHOLE = 100
 def thinned(everything: Sequence[T], *, one_in: int) -> Sequence[T]:
     """Everything; with `--hypothesis-profile=quick`, one in `one_in`."""
     return everything if settings().max_examples >= _EXAMPLES_WHOLE else everything[::one_in]
+
+
+def seeds(count: int, *, long_count: int) -> list[pytest.ParameterSet]:
+    """Parameters 0, 1, … for a test of histories: `count` of them, and then the long ones."""
+    short = [pytest.param(seed) for seed in range(count)]
+    long = range(count, count + long_count)
+    return short + [pytest.param(seed, marks=pytest.mark.long) for seed in long]

@@ -14,6 +14,7 @@ from tests.system.demo_process import COMMAND_S_MAX, GEOLOG, plain_environment
 from topology.errors import UnavailableError
 
 
+@pytest.mark.long
 def test_spark_is_measured_next_to_its_ceiling_and_to_parquet() -> None:
     arguments = ("--record-size", "1KiB", "--size", "2MiB", "--tasks", "2", "--turns", "1")
 

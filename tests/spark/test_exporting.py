@@ -119,6 +119,7 @@ def test_an_export_has_each_record_once_though_runs_end_at_every_step(
     assert list(exports.directory.glob("_geolog/staging/*")) == []
 
 
+@pytest.mark.long
 def test_a_checkpoint_that_is_gone_or_older_is_refused_and_loses_no_rows(
     exports: Exports, zookeeper: str, tmp_path: Path
 ) -> None:
@@ -144,6 +145,7 @@ def test_a_checkpoint_that_is_gone_or_older_is_refused_and_loses_no_rows(
     assert exports.is_equal_to(stream)
 
 
+@pytest.mark.long
 def test_the_pages_command_exports_and_tells_each_batch(
     exports: Exports, zookeeper: str, demo: DemoProcess
 ) -> None:
@@ -175,6 +177,7 @@ def test_the_pages_command_exports_and_tells_each_batch(
     assert exports.is_equal_to("export/items")
 
 
+@pytest.mark.long
 def test_what_a_directory_or_a_stream_cannot_give_is_refused(
     exports: Exports, zookeeper: str, tmp_path: Path
 ) -> None:

@@ -219,6 +219,7 @@ def bytes_by(rows: list[dict[str, object]]) -> Counter[tuple[object, object]]:
     return counted
 
 
+@pytest.mark.long
 def test_tasks_that_fail_and_tasks_that_run_twice_write_each_row_once(cluster: Cluster) -> None:
     with connected(cluster.zookeeper) as log:
         log.create_stream(
@@ -247,6 +248,7 @@ async def staging_of(zookeeper: str, sink: str) -> list[StagedLedger]:
         ).listed(sink)
 
 
+@pytest.mark.long
 def test_workers_read_from_their_own_regions_survive_a_loss_and_need_geolog(
     cluster: Cluster,
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_query_goes_on_where_it_was_with_partitions_and_streams_that_are_new(
     assert [one.sequence for one in cursors[0].partition_list] == [110, 20]
 
 
+@pytest.mark.long
 def test_records_truncated_before_a_trigger_fail_it_or_are_left_out(
     query: Query, zookeeper: str
 ) -> None:

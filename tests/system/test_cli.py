@@ -298,6 +298,7 @@ def test_python_without_assertions_is_refused() -> None:
     assert b"python -O" in done.stderr
 
 
+@pytest.mark.long
 def test_every_command_has_help(tmp_path: Path) -> None:
     done = geolog("--help", cwd=tmp_path)
     commands = done.stdout.decode().partition("Commands:\n")[2].partition("\n\n")[0]

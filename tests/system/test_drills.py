@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.system.demo_process import geolog
 
 
+@pytest.mark.long
 def test_killing_all_processes_at_once_loses_nothing_acknowledged(
     tmp_path: Path,
 ) -> None:
@@ -20,6 +23,7 @@ def test_killing_all_processes_at_once_loses_nothing_acknowledged(
     assert counts["lost"] == counts["unequal"] == counts["repeated"] == 0
 
 
+@pytest.mark.long
 def test_nothing_is_acknowledged_to_a_writer_after_its_fence() -> None:
     done = geolog("drill", "run", "zombie-writer", "-o", "json")
 
@@ -61,6 +65,7 @@ def test_nodes_that_lose_power_keep_what_they_acknowledged(tmp_path: Path) -> No
     assert json.loads(all_nodes.stdout)["counts"]["power_losses"] == 2
 
 
+@pytest.mark.long
 def test_a_mirror_whose_disks_were_wiped_is_sent_everything_again() -> None:
     done = geolog("drill", "run", "relay-wipe", "--times", "1", "-o", "json")
 
@@ -70,6 +75,7 @@ def test_a_mirror_whose_disks_were_wiped_is_sent_everything_again() -> None:
     assert set(counts.values()) == {0}
 
 
+@pytest.mark.long
 def test_a_home_that_moves_by_plan_loses_nothing_though_the_command_is_killed() -> None:
     faults = ("--fault", "none", "--fault", "mover")
     done = geolog("drill", "run", "switch-over", *faults, "-o", "json")
@@ -90,21 +96,3 @@ def test_a_home_that_is_cut_off_and_failed_over_loses_no_record_that_it_answered
     assert counts["failovers"] == 1
     assert counts["left_behind"] > 0
     assert counts["gone"] == counts["outside_of_ranges"] == counts["repeated"] == 0
-
-
-def test_an_option_of_another_drill_is_refused() -> None:
-    done = geolog("drill", "run", "kill-all", "--kills", "3")
-
-    assert done.returncode == 2
-    assert b"--kills applies to kill-random, not to kill-all" in done.stderr
-
-
-def test_a_fault_of_another_drill_is_refused_and_the_right_ones_are_named() -> None:
-    done = geolog("drill", "run", "relay-kill", "--fault", "flapping")
-    twice = geolog("drill", "run", "proxy-kill", "--fault", "kill", "--fault", "drain")
-
-    assert (done.returncode, twice.returncode) == (2, 2)
-    assert b"--fault flapping is not a fault of relay-kill: give kill, drain, pause" in (
-        done.stderr
-    )
-    assert b"proxy-kill causes one kind of fault" in twice.stderr

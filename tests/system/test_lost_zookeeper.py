@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.system.demo_process import running_demo
 
 SERVER = "c-zookeeper-3"
 
 
+@pytest.mark.long
 def test_health_reports_a_zookeeper_server_that_is_down(tmp_path: Path) -> None:
     with running_demo(tmp_path, "--regions", "a,b,c", "--nodes-per-region", "1") as demo:
         well = demo.run("cluster", "health", "--wait", "--timeout", "60s")

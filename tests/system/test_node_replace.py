@@ -4,6 +4,8 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.system.demo_process import (
     WAIT_S_MAX,
     DemoProcess,
@@ -43,6 +45,7 @@ def fragments(demo: DemoProcess, stream: str) -> list[tuple[str, str, bool]]:
     ]
 
 
+@pytest.mark.long
 def test_a_lost_disk_and_a_lost_region_are_repaired_under_load(
     tmp_path: Path,
 ) -> None:

@@ -39,6 +39,7 @@ def silent(_line: str) -> None:
     pass
 
 
+@pytest.mark.long
 async def test_a_nodes_answers_outlive_every_power_loss(tmp_path: Path) -> None:
     verdict = await power_loss(PowerLossOptions(loops=LOOPS), tmp_path, silent)
 
@@ -51,6 +52,7 @@ async def test_a_nodes_answers_outlive_every_power_loss(tmp_path: Path) -> None:
     assert verdict.counts["fences_promised"] > LOOPS / 4
 
 
+@pytest.mark.long
 async def test_acknowledged_records_outlive_the_power_loss_of_all_nodes(
     tmp_path: Path,
 ) -> None:
@@ -103,6 +105,7 @@ async def test_a_disk_that_breaks_its_promise_is_found(
     assert not verdict.passed
 
 
+@pytest.mark.long
 async def test_a_node_that_serves_an_unsynced_tail_after_a_restart_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,11 +3,14 @@
 import json
 import subprocess
 
+import pytest
+
 from tests.system.demo_process import WAIT_S_MAX, DemoProcess, started, wait_until
 
 STREAM = "test/regions"
 
 
+@pytest.mark.long
 def test_a_writer_leaves_a_forbidden_region_and_comes_back(demo: DemoProcess) -> None:
     refused = demo.run("stream", "create", STREAM, "--survive", "1 region")
     quorums = ["--ensemble", "2", "--ack-quorum", "2", "--min-regions", "2"]

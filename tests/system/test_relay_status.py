@@ -56,6 +56,7 @@ def test_a_link_becomes_live_and_is_shown_to_people_too(related: DemoProcess) ->
     assert [json.loads(line)["after"] for line in events][-1] == "live"
 
 
+@pytest.mark.long
 def test_a_stream_or_a_region_is_paused_and_resumed_and_others_are_refused(
     related: DemoProcess,
 ) -> None:
@@ -97,6 +98,7 @@ def test_events_are_iterated_in_a_thread_and_in_an_event_loop(related: DemoProce
     assert asyncio.run(follow()) == remembered
 
 
+@pytest.mark.long
 def test_a_paused_target_holds_appends_at_the_bound_and_frees_them_by_itself(
     related: DemoProcess,
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_paused_target_holds_appends_at_the_bound_and_frees_them_by_itself(
     assert b"shop/vans#0 takes no appends: eu-west is further behind" in health.stdout
 
 
+@pytest.mark.long
 def test_a_target_whose_relay_is_killed_is_shown_down_and_its_lag_grows(
     related: DemoProcess,
 ) -> None:

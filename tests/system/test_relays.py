@@ -107,6 +107,7 @@ def assert_mirrored(demo: DemoProcess, values: list[bytes]) -> None:
     assert verified.returncode == 0, verified.stderr.decode()
 
 
+@pytest.mark.long
 def test_mirrors_equal_their_home_though_coordinators_are_killed_and_leave(
     demo: DemoProcess,
 ) -> None:
@@ -127,7 +128,7 @@ def test_mirrors_equal_their_home_though_coordinators_are_killed_and_leave(
     append_while(("kill", "b"), ("stop", "c"))
 
 
-@pytest.mark.parametrize("fault", ["kill", "drain"])
+@pytest.mark.parametrize("fault", ["kill", pytest.param("drain", marks=pytest.mark.long)])
 def test_a_drill_on_relays_loses_and_repeats_nothing(demo: DemoProcess, fault: str) -> None:
     place = ("--on-demo", "--data-dir", str(demo.directory))
 
@@ -140,6 +141,7 @@ def test_a_drill_on_relays_loses_and_repeats_nothing(demo: DemoProcess, fault: s
     assert min(outage["detection_s"], outage["pause_s_max"]) > 0
 
 
+@pytest.mark.long
 def test_whatever_breaks_relays_and_links_every_region_has_the_records_once_and_in_order(
     demo: DemoProcess,
 ) -> None:

@@ -66,6 +66,7 @@ def test_an_unknown_region_is_refused_at_once_with_those_there_are(
         )
 
 
+@pytest.mark.long
 def test_a_killed_zookeeper_server_rejoins_the_others(
     far_demo: DemoProcess,
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_killed_zookeeper_server_rejoins_the_others(
     assert far_demo.run("cluster", "health", "--wait", "--timeout", "60s").returncode == 0
 
 
+@pytest.mark.long
 def test_a_region_that_is_cut_off_delays_nobody_and_comes_back(far_demo: DemoProcess) -> None:
     quorums = ("--ensemble", "2", "--write-quorum", "2", "--ack-quorum", "2")
     made = far_demo.run("stream", "create", "t/cut", *quorums, "--min-regions", "2")

@@ -3,6 +3,7 @@
 import asyncio  # noqa: TID251 - a program that geolog.connect must turn away.
 import pickle
 import traceback
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -10,7 +11,9 @@ import pytest
 import trio
 
 import geolog
+from geolog.client import connect
 from geolog.client.cluster_reach import ClusterReach, reach_in_settings
+from geolog.metadata.zookeeper import open_zookeeper
 from geolog.transport.seam import Address
 
 FILE = """\
@@ -66,8 +69,10 @@ def test_the_environment_names_a_file_and_wins_over_it(
     assert "region from environment GEOLOG_REGION" in str(reach.origin)
 
 
-def test_arguments_win_over_settings(tmp_path: Path) -> None:
+def test_arguments_win_over_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings_in(tmp_path, 'zookeeper = "127.0.0.1:1"\nregion = "nowhere"\n')
+    impatient = partial(open_zookeeper, connect_timeout_s=0.5)
+    monkeypatch.setattr(connect, "open_zookeeper", impatient)
 
     async def main() -> None:
         connection = geolog.connect(cluster="other", region="elsewhere", session_timeout_s=0.2)

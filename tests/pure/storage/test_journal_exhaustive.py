@@ -40,7 +40,7 @@ def without_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
 
 
-@pytest.mark.parametrize("end", ["stopped", "killed"])
+@pytest.mark.parametrize("end", [pytest.param("stopped", marks=pytest.mark.long), "killed"])
 async def test_no_single_flip_is_served_or_read_as_absence(
     autojump_clock: MockClock, end: str
 ) -> None:
@@ -101,7 +101,13 @@ async def check_refused(disk: MemoryDisk, aged: Aged) -> None:
 
 
 @pytest.mark.parametrize("name", [SEALED_NAME, CRASHED_NAME])
-@pytest.mark.parametrize("has_table_file", [True, False], ids=["table file", "no table file"])
+@pytest.mark.parametrize(
+    "has_table_file",
+    [
+        pytest.param(True, id="table file", marks=pytest.mark.long),
+        pytest.param(False, id="no table file"),
+    ],
+)
 async def test_an_older_file_cut_at_any_length_is_never_taken_for_whole(
     autojump_clock: MockClock, name: str, *, has_table_file: bool
 ) -> None:

@@ -17,6 +17,7 @@ from geolog.client.reading.scan import ReaderConfig
 from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import InProcessCluster
 from tests.pure.garbage import only_collected
+from tests.pure.thinned import seeds
 from tests.pure.whole.clusters import (
     STREAM,
     World,
@@ -145,7 +146,7 @@ async def a_shelf(seed: int = 0) -> AsyncIterator[Shelf]:
         yield shelf
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(1, long_count=1))
 async def test_every_start_agrees_with_a_naive_list(
     seed: int, autojump_clock: MockClock
 ) -> None:
@@ -156,7 +157,7 @@ async def test_every_start_agrees_with_a_naive_list(
             assert found == values[shelf.place_of(bound) :], bound
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(1, long_count=1))
 async def test_every_stop_agrees_with_a_naive_list(
     seed: int, autojump_clock: MockClock
 ) -> None:
