@@ -14,6 +14,7 @@ from functools import partial
 import attrs
 
 from geolog.background import all_of, both
+from geolog.catalog.home_steps import HomeSteps
 from geolog.catalog.partition_owners import VersionedOwner
 from geolog.catalog.stream_catalog import StreamCatalog, check_life
 from geolog.catalog.stream_homes import StreamHomes, VersionedHome
@@ -24,7 +25,6 @@ from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import (
     BadVersionError,
     Check,
-    Create,
     Freshness,
     Metadata,
     NodeExistsError,
@@ -34,8 +34,6 @@ from geolog.metadata.seam import (
 )
 from geolog.protocol.failover_record import FailoverRecord
 from geolog.protocol.home_record import Fork, HomeRecord, HomeState
-from geolog.protocol.ids import SegmentEntry
-from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.stream_state import (
     FIRST_HOME_EPOCH,
     PartitionName,
@@ -52,21 +50,11 @@ from topology.errors import (
     public,
 )
 
-_LARGE = 10**10
-_LARGE_FORK = Fork(
-    home_epoch=100,
-    segment=10**6,
-    entry=SegmentEntry(10**6),
-    sequence=LogSequence(_LARGE),
-    segment_offset=10**6,
-    segment_next=10**6,
-)
-_FLIP_BYTES_EACH = 560
-"""About the bytes of one partition in the step that makes a new home, without paths: a claim,
-the check of a trim, and the range at risk."""
-
 _AT_ONCE_MAX = 32
 """Partitions that are looked at at the same time."""
+
+_TRIMS_AT_ONCE = 256
+"""Trims that are stored in one step."""
 
 
 @public
@@ -99,6 +87,7 @@ class HomeMoves:
         self._paths = paths
         self._homes = homes
         self._streams = StreamCatalog(metadata, paths)
+        self._steps = HomeSteps(paths)
 
     async def begin(
         self,
@@ -107,14 +96,16 @@ class HomeMoves:
         *,
         mover: str,
         move_id: str,
+        who: str = "",
         is_failover: bool = False,
     ) -> MarkedMove:
         """Mark the stream as moving: from now on its home opens nothing more.
 
         is_failover: whether its home counts as lost; then no relay claims a mirror either.
-        mover: path of the ephemeral node of this process. If this fails or is cancelled, the
-        mark may be there: `give_up` removes it. NoSuchStreamError, HomeMoveConflictError,
-        InvalidArgumentError if it cannot move there, SealedError.
+        mover: path of the ephemeral node of this process. who: its name, with which it claims
+        mirrors. If this fails or is cancelled, the mark may be there: `give_up` removes it.
+        NoSuchStreamError, HomeMoveConflictError, InvalidArgumentError if it cannot move there,
+        SealedError, TooLargeError.
         """
         while True:
             (stream, version), home = await both(
@@ -130,41 +121,42 @@ class HomeMoves:
                         f"another process is moving the home of {known.name} from"
                         f" {home.record.region} to {home.record.moving_to}: wait for it"
                     )
-                await self._store(home, home.record.stayed(), stream, version, _stayed(stream))
+                await self._store(home, home.record.stayed(), version, _stayed(stream))
                 continue
             marked = home.record.moving(to, mover, move_id, is_failover=is_failover)
-            self._check_fits(stream, marked)
             moving = attrs.evolve(stream, moving_to=to)
+            self._check_fits(moving, marked, who)
             with suppress(OutcomeUnknownError):
-                found = await self._store(home, marked, stream, version, moving)
+                found = await self._store(home, marked, version, moving)
                 if found is not None:
                     return found
 
-    async def check_fits(self, known: StreamRecord) -> None:
-        """TooLargeError if the home has moved so often that it cannot move again."""
-        stream, home = await both(partial(self._same_stream, known), partial(self._home, known))
-        if home.record.state is HomeState.SETTLED:
-            to = home.record.region
-            self._check_fits(stream[0], home.record.moving(to, mover="", move_id=""))
+    async def check_fits(
+        self, known: StreamRecord, to: str | None, *, who: str, is_failover: bool = False
+    ) -> None:
+        """TooLargeError if the home has moved so often that it cannot move again.
 
-    def _check_fits(self, stream: StreamRecord, home: HomeRecord) -> None:
-        """TooLargeError if the step that makes the new home would be too large for metadata.
+        to: one of its targets; None for any of them.
+        """
+        (stream, _), home = await both(
+            partial(self._same_stream, known), partial(self._home, known)
+        )
+        to = to or max(stream.relay_to, key=len, default=None)
+        if home.record.state is HomeState.SETTLED and to in stream.relay_to:
+            marked = home.record.moving(to, mover="", move_id="", is_failover=is_failover)
+            self._check_fits(attrs.evolve(stream, moving_to=to), marked, who)
+
+    def _check_fits(self, stream: StreamRecord, home: HomeRecord, who: str) -> None:
+        """TooLargeError if the step that makes the new home may be too large for metadata.
 
         Found out there, it would be after the stream has been closed, and again at each try.
         """
-        after = home.moved((_LARGE_FORK,) * stream.partitions)
-        name = stream.log_in(home.moving_to, max(0, stream.partitions - 1))
-        paths = len(self._paths.owner(name)) + len(self._paths.trim(name))
-        size_bytes = (
-            len(seal_document(after))
-            + 2 * len(seal_document(stream))
-            + stream.partitions * (paths + _FLIP_BYTES_EACH)
-        )
+        size_bytes = rules.request_bytes(self._steps.largest(stream, home, who))
         limit_bytes, moves = rules.REQUEST_BYTES_MAX, home.home_epoch - FIRST_HOME_EPOCH
         if size_bytes > limit_bytes:
             raise TooLargeError(
                 f"the home of {stream.name} cannot move again: with {stream.partitions}"
-                f" partitions and {moves} moves before, the step in metadata would take about"
+                f" partitions and {moves} moves before, the step in metadata may take"
                 f" {size_bytes:,} bytes, and {limit_bytes:,} is the limit. Nothing was changed."
                 " Copy it into a stream with fewer partitions, or into several"
             )
@@ -178,7 +170,7 @@ class HomeMoves:
             if home.record.move_id != move_id:
                 return False
             stayed = home.record.stayed()
-            if await self._store(home, stayed, stream, version, _stayed(stream)) is not None:
+            if await self._store(home, stayed, version, _stayed(stream)) is not None:
                 return True
 
     async def checks_to_end(self, name: PartitionName, move_id: str) -> list[Check]:
@@ -211,7 +203,7 @@ class HomeMoves:
                     f"the home of {found.name} is moving from {home.record.region} to"
                     f" {home.record.moving_to}: try again in a moment"
                 )
-            await self._store(home, home.record.stayed(), found, version, _stayed(found))
+            await self._store(home, home.record.stayed(), version, _stayed(found))
 
     async def is_mover_alive(self, home: HomeRecord) -> bool:
         """Whether the process that moves the home is still there, for certain."""
@@ -232,9 +224,9 @@ class HomeMoves:
         """Make the new region the home, with these forks of its partitions.
 
         owners: the claims under which the logs of the new home were looked at; if one of them
-        was claimed since, MirrorsReclaimedError, and nothing has changed. They are released in
-        the same step: an owner to be would take them for one that appends. The new home begins
-        where the old one does.
+        was claimed since, MirrorsReclaimedError, and the home has not changed. They are
+        released in the same step: an owner to be would take them for one that appends. The new
+        home begins where the old one does.
 
         record_of: makes the record of a failover, from the settings after it; it is stored in
         the same step. is_whole: whether the new home has all that was answered.
@@ -242,21 +234,14 @@ class HomeMoves:
         gives no answer.
         """
         moved = move.home.record.moved(tuple(forks))
-        claimed: list[Operation] = [
-            Put(
-                self._paths.owner(name),
-                seal_document(attrs.evolve(owner.record, presence="")),
-                owner.version,
-            )
-            for name, owner in owners.items()
-        ]
+        claimed = self._steps.releases(owners)
         stream, version = move.stream, move.stream_version
         while True:
             after = stream.moved(is_whole=is_whole)
             noted = [] if record_of is None else await self._records(after, record_of(after))
-            alike = await self._trimmed_alike(stream, owners, forks)
+            alike = await self._trimmed_alike(move, stream, owners, forks)
             others = [*claimed, *alike, *noted]
-            found = await self._store(move.home, moved, stream, version, after, others)
+            found = await self._store(move.home, moved, version, after, others)
             if found is not None:
                 return found.stream
             home = await self._home(move.stream)
@@ -279,12 +264,17 @@ class HomeMoves:
             stream, version = await self._same_stream(move.stream)
 
     async def _trimmed_alike(
-        self, stream: StreamRecord, logs: Iterable[PartitionName], forks: Sequence[Fork]
+        self,
+        move: MarkedMove,
+        stream: StreamRecord,
+        logs: Iterable[PartitionName],
+        forks: Sequence[Fork],
     ) -> list[Operation]:
         """Have these logs begin where those at home do: mirrors follow a trim a little later.
 
         Without it, a truncation that was answered just before a move would not have happened.
-        A log that begins later notes what it lacks, so that mirrors keep that.
+        A log that begins later notes what it lacks, so that mirrors keep that. Returns checks
+        that it is still so.
         """
         found = await all_of(
             [
@@ -295,20 +285,26 @@ class HomeMoves:
             ],
             at_once_max=_AT_ONCE_MAX,
         )
-        return [operation for operations in found for operation in operations]
+        # A mirror may begin so in any case. In the step of the move they would be too much.
+        home = Check(self._paths.home(stream.name, stream.life), move.home.version)
+        puts = [put for _, put in found if put is not None]
+        for start in range(0, len(puts), _TRIMS_AT_ONCE):
+            with suppress(BadVersionError, NoNodeError):  # Then the checks fail as well.
+                await self._metadata.multi([home, *puts[start : start + _TRIMS_AT_ONCE]])
+        return [check for checks, _ in found for check in checks]
 
     async def _trimmed_like(
         self, home: PartitionName, log: PartitionName, fork: Fork
-    ) -> list[Operation]:
+    ) -> tuple[list[Operation], Put | None]:
+        """The checks that a log begins as it should, and what to do for it before."""
         paths = [self._paths.trim(home), self._paths.trim(log)]
         at_home, there = await both(
             *[partial(self._metadata.find, one, freshness=Freshness.LATEST) for one in paths]
         )
         if at_home is None or there is None:
-            return []  # The stream is being deleted, which `_store` notices.
+            return [], None  # The stream is being deleted, which `_store` notices.
         trim = open_document(at_home.data, TrimRecord, path=paths[0])
         behind = open_document(there.data, TrimRecord, path=paths[1])
-        unchanged = Check(paths[0], at_home.version)
         # A home that was lost may have dropped what its mirrors never got.
         first = min(trim.followed, fork.sequence)
         begun = attrs.evolve(
@@ -316,17 +312,17 @@ class HomeMoves:
         )
         if behind.first_sequence < first:
             begun = attrs.evolve(begun, first_sequence=first, trimmed_us=trim.trimmed_us)
+        checks = partial(self._steps.same_trims, home, at_home.version, log)
         if begun == behind:
-            return [unchanged]
-        return [unchanged, Put(paths[1], seal_document(begun), there.version)]
+            return checks(there.version), None
+        put = Put(paths[1], seal_document(begun), there.version)
+        return checks(there.version + 1), put
 
     async def _records(self, stream: StreamRecord, record: FailoverRecord) -> list[Operation]:
         """The operations that store the record of a failover."""
         parent = self._paths.failovers(stream.name, stream.life)
         has_parent = await self._metadata.find(parent) is not None
-        path = self._paths.failover(stream.name, stream.life, record.home_epoch)
-        makes: list[Operation] = [] if has_parent else [Create(parent)]
-        return [*makes, Create(path, seal_document(record))]
+        return self._steps.record(stream, record, has_parent=has_parent)
 
     async def failovers(self, stream: StreamRecord) -> list[FailoverRecord]:
         """The failovers of a stream, the first one first."""
@@ -346,22 +342,15 @@ class HomeMoves:
         self,
         home: VersionedHome,
         home_after: HomeRecord,
-        stream: StreamRecord,
         version: int,
         stream_after: StreamRecord,
         others: Sequence[Operation] = (),
     ) -> MarkedMove | None:
-        """Store both records, and others; None if a version is not the known one."""
-        operations: list[Operation] = [
-            Check(self._paths.stream_life(stream.name, stream.life), 0),
-            *others,
-            Put(
-                self._paths.home(stream.name, stream.life),
-                seal_document(home_after),
-                home.version,
-            ),
-            Put(self._paths.stream(stream.name), seal_document(stream_after), version),
-        ]
+        """Store both records, and others; None if a version is not the known one.
+
+        version: of the stream's record.
+        """
+        operations = self._steps.store(home_after, home.version, stream_after, version, others)
         try:
             await self._metadata.multi(operations)
         except (BadVersionError, NodeExistsError, NoNodeError):

@@ -20,7 +20,10 @@ from topology.errors import InvalidArgumentError, TooLargeError
 REQUEST_BYTES_MAX = (1 << 20) - (16 << 10)
 """ZooKeeper closes the connection at 1 MiB; the margin is for its headers."""
 
-_OPERATION_OVERHEAD_BYTES = 64
+_OVERHEAD_BYTES = 24
+"""Of an operation, besides its path and data; ZooKeeper takes up to 21."""
+_CREATE_OVERHEAD_BYTES = 64
+"""Likewise, with an access list and flags; ZooKeeper takes up to 52."""
 _VERSION_MAX = (1 << 31) - 1
 _NOT_ALLOWED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
@@ -38,18 +41,14 @@ def check_path(path: str) -> None:
 
 def check_operations(operations: list[Operation]) -> None:
     """Refuse operations that no store would carry out, whatever its content."""
-    size_bytes = 0
     for operation in operations:
         check_path(operation.path)
-        size_bytes += _OPERATION_OVERHEAD_BYTES + len(operation.path.encode())
         match operation:
-            case Create(path=path, data=data):
+            case Create(path=path):
                 if path == "/":
                     raise NodeExistsError("/ always exists")
-                size_bytes += len(data)
-            case Put(version=version, data=data):
+            case Put(version=version):
                 _check_version(operation.path, version)
-                size_bytes += len(data)
             case Check(version=version):
                 if version is not None:
                     _check_version(operation.path, version)
@@ -58,10 +57,26 @@ def check_operations(operations: list[Operation]) -> None:
                     raise InvalidArgumentError("/ cannot be deleted")
                 if version is not None:
                     _check_version(path, version)
+    size_bytes = request_bytes(operations)
     if size_bytes > REQUEST_BYTES_MAX:
         raise TooLargeError(
             f"a metadata request of {size_bytes} bytes is over the limit of {REQUEST_BYTES_MAX}"
         )
+
+
+def request_bytes(operations: list[Operation]) -> int:
+    """Bytes of a request with these operations, as the limit counts them."""
+    size_bytes = 0
+    for operation in operations:
+        size_bytes += len(operation.path.encode())
+        match operation:
+            case Create(data=data):
+                size_bytes += _CREATE_OVERHEAD_BYTES + len(data)
+            case Put(data=data):
+                size_bytes += _OVERHEAD_BYTES + len(data)
+            case _:
+                size_bytes += _OVERHEAD_BYTES
+    return size_bytes
 
 
 async def ensure_path_by_creates(metadata: Metadata, path: str) -> None:

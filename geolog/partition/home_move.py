@@ -96,6 +96,7 @@ class HomeMove:
             self.to,
             mover=self.takeover.owners.presence,
             move_id=self.move_id,
+            who=self.who,
             is_failover=is_failover,
         )
         found, known = self.marked.stream, self.stream

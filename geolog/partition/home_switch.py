@@ -213,7 +213,7 @@ class HomeSwitch:
         TooLargeError if the home has moved too often.
         """
         check_can_move(stream, to)
-        await self.takeover.partitions.home_moves.check_fits(stream)
+        await self.takeover.partitions.home_moves.check_fits(stream, to, who=self.who)
         names = [stream.log_in(to, number) for number in range(stream.partitions)]
         trims = self.takeover.partitions.trims
         found = await all_of(

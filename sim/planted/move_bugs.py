@@ -6,7 +6,7 @@ import attrs
 import trio
 
 from geolog.catalog import partition_trims
-from geolog.catalog.home_moves import HomeMoves, MirrorsReclaimedError
+from geolog.catalog.home_moves import HomeMoves, MarkedMove, MirrorsReclaimedError
 from geolog.catalog.segment_records import VersionedSegment
 from geolog.catalog.stream_homes import StreamHomes, VersionedHome
 from geolog.client.log import Log
@@ -130,7 +130,7 @@ async def give_up_what_has_happened(
         region=str(known.home), home_epoch=known.home_epoch, forks=home.record.forks
     )
     stays = attrs.evolve(known, moving_to="", partitions=stream.partitions)
-    return await moves._store(home, stayed, stream, version, stays) is not None
+    return await moves._store(home, stayed, version, stays) is not None
 
 
 async def flip_once(switch: HomeSwitch, run: home_switch._Run, flip: Flip) -> list[Effect]:
@@ -205,6 +205,7 @@ async def judge_by_what_is_known(
 
 async def leave_trims_behind(
     _moves: HomeMoves,
+    _move: MarkedMove,
     _stream: StreamRecord,
     _logs: Iterable[PartitionName],
     _forks: Sequence[Fork],

@@ -2,8 +2,9 @@
 
 import struct
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from itertools import chain, repeat
 from pathlib import Path
 
 import attrs
@@ -12,12 +13,16 @@ import trio
 import trio.testing
 
 from geolog.background import open_background
+from geolog.metadata import rules
 from geolog.metadata.seam import (
+    Check,
     Create,
     Delete,
     Freshness,
     NodeExistsError,
     NoNodeError,
+    Operation,
+    Put,
     SessionLostError,
     SessionState,
     Stored,
@@ -129,6 +134,28 @@ async def test_the_answer_to_a_put_tells_the_time_of_the_servers(tmp_path: Path)
         heard = metadata.time_heard
         assert heard is not None
         assert heard.store_us == (await metadata.get("/a")).modified_us
+
+
+async def test_the_largest_requests_that_the_rules_allow_are_taken(tmp_path: Path) -> None:
+    """With as many operations as there can be, so that what each needs besides counts most."""
+
+    def fitting(operations: Iterable[Operation]) -> list[Operation]:
+        found, size_bytes = list[Operation](), 0
+        for one in operations:
+            size_bytes += rules.request_bytes([one])
+            if size_bytes > rules.REQUEST_BYTES_MAX:
+                break
+            found.append(one)
+        return found
+
+    made = fitting(Create(f"/n{number:05d}") for number in range(100_000))
+    puts = [Put(one.path, b"", 0) for one in made[1:]]
+    changed = fitting(chain(puts, repeat(Check(made[0].path, 0))))
+    async with open_server(tmp_path / "data") as address, open_zookeeper(f"{address}") as to:
+        await to.multi(made)
+        await to.multi(changed)
+
+        assert (await to.get(made[1].path)).version == 1
 
 
 async def test_a_client_leaves_no_thread_and_no_session_behind(tmp_path: Path) -> None:

@@ -137,7 +137,9 @@ class Failovers:
         try:
             _check(record, to)
             check_left_out(record, to, without)
-            await self.upkeep.partitions.home_moves.check_fits(record)
+            await self.upkeep.partitions.home_moves.check_fits(
+                record, to, who=self.who, is_failover=True
+            )
         except (InvalidArgumentError, SealedError, TooLargeError) as error:
             why_never = str(error)
         if record.home is None:

@@ -3,28 +3,34 @@
 Owners, mirrors and nodes are the real ones; network, disks and metadata are in memory.
 """
 
+from collections import Counter
+
 import pytest
 from trio.testing import MockClock
 
 import geolog
-from geolog.catalog.home_moves import _LARGE_FORK
+from geolog import LATEST, AtSequence
+from geolog.catalog.home_steps import LARGE_FORK, HomeSteps
 from geolog.metadata import rules
 from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.seam import Operation, Put
 from geolog.protocol.home_record import HomeRecord
+from geolog.protocol.stream_state import StreamRecord
+from sim.fakes import memory_metadata
 from tests.pure.whole.mirroring import HOME, STREAM, TARGET, record_of
-from tests.pure.whole.test_failover import append, open_site, relay, values
+from tests.pure.whole.test_failover import MARS, append, open_site, relay, values
 
 
 def record_bytes(partitions: int, moves: int) -> int:
-    forks = ((_LARGE_FORK,) * moves,) * partitions
+    forks = ((LARGE_FORK,) * moves,) * partitions
     return len(seal_document(HomeRecord(region=HOME, home_epoch=moves + 1, forks=forks)))
 
 
 def test_a_fork_takes_few_bytes_of_a_home_record() -> None:
     each = (record_bytes(100, 20) - record_bytes(100, 10)) / 1000
-    record = HomeRecord(region=HOME, home_epoch=2, forks=((_LARGE_FORK,), ()))
+    record = HomeRecord(region=HOME, home_epoch=2, forks=((LARGE_FORK,), ()))
 
-    assert each <= 50
+    assert each <= 55
     assert open_document(seal_document(record), HomeRecord, path="/x") == record
 
 
@@ -62,3 +68,51 @@ async def test_a_move_that_would_not_fit_into_metadata_is_refused_before_the_str
     assert "cannot move again" in str(switch.why_not)
     assert (record.home, record.moving_to) == (homes[0][1], "")
     assert len(found) == moved + 2
+
+
+async def test_the_step_of_a_move_takes_no_more_than_was_reckoned_before(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the new home begins later, or has not heard of a truncation."""
+    reckoned: list[Operation] = []
+    flips: list[tuple[list[Operation], list[Operation]]] = []
+    home = ""
+    largest, check = HomeSteps.largest, rules.check_operations
+
+    def reckon(
+        steps: HomeSteps, stream: StreamRecord, record: HomeRecord, who: str
+    ) -> list[Operation]:
+        reckoned[:] = largest(steps, stream, record, who)
+        return list(reckoned)
+
+    def do(operations: list[Operation]) -> None:
+        check(operations)
+        is_of_home = any(isinstance(one, Put) and one.path == home for one in operations)
+        if is_of_home and len(operations) > 3:  # It does more than mark the stream.
+            flips.append((operations, list(reckoned)))
+
+    monkeypatch.setattr(HomeSteps, "largest", reckon)
+    monkeypatch.setattr(memory_metadata, "check_operations", do)
+    async with open_site(partitions=3) as site:
+        await site.east.update_stream(STREAM, relay_to=[MARS])
+        for partition in range(3):
+            await append(site.east, range(5), partition=partition)
+            await append(site.east, range(5, 10), partition=partition)
+            await relay(site.mars, partition=partition)
+        await site.east.update_stream(STREAM, relay_to=[MARS, TARGET], relay_from=LATEST)
+        record = await record_of(site.east)
+        home = site.east.access.paths.home(record.name, record.life)
+        await site.west.failover(STREAM, to=TARGET)
+        for partition in range(3):
+            await append(site.west, range(10, 12), partition=partition)
+            for log in (site.east, site.mars):
+                await relay(log, partition=partition)
+            await site.west.truncate_stream(f"{STREAM}#{partition}", before=AtSequence(7))
+        await site.mars.switch_over(STREAM, to=MARS)
+        found = await values(site.mars)
+
+    assert len(flips) == 2
+    for done, expected in flips:
+        assert Counter(map(type, done)) == Counter(map(type, expected))
+        assert rules.request_bytes(done) <= rules.request_bytes(expected)
+    assert found == [b"%d" % one for one in range(7, 12)]
