@@ -94,18 +94,19 @@ class PartitionTrims:
         now_us: int,
         home_epoch: int | None = None,
         is_mirror: bool = False,
+        older_before: Sequence | None = None,
     ) -> TrimRecord:
         """Raise the trim to `first_sequence`; a trim that is higher already stays.
 
         home_epoch: in which the log is the one at home; FencedError if that has moved.
+        older_before: mirrors are to drop records before this one, too, that this log never got.
         """
         while True:
             found, version = await self._read(name, Freshness.LATEST)
-            if found.first_sequence >= first_sequence:
+            moved = found.raised(first_sequence, older_before=older_before)
+            if moved == found:
                 return found
-            moved = attrs.evolve(
-                found, first_sequence=first_sequence, trimmed_us=now_us, lacks_from=None
-            )
+            moved = attrs.evolve(moved, trimmed_us=now_us)
             at_home = [] if is_mirror else await self._homes.checks_to_close(name, home_epoch)
             try:
                 await self._metadata.multi(

@@ -596,16 +596,22 @@ class Log:
 
         name: NAMESPACE/NAME, or one partition as NAMESPACE/NAME#P. If there are several
         partitions, a DLSN, sequence or transaction id needs the form with #P. Returns the first
-        sequence left in each partition. NoSuchStreamError; InvalidArgumentError for a position
-        beyond the end.
+        sequence left in each partition. Older records, which only mirrors have because the home
+        never got them, go if they are before a sequence that is given, or if any record of the
+        home goes. NoSuchStreamError; InvalidArgumentError for a position beyond the end.
         """
         record, names = await self._named(name)
         firsts: dict[int, int] = {}
         for one in names:
             firsts[one.number] = await self._sequence_at(record, one, before, len(names))
-        return {
-            one.number: await self._upkeep.truncate(one, firsts[one.number]) for one in names
-        }
+
+        async def truncate(one: PartitionName) -> int:
+            older: int | None = None
+            if isinstance(before, AtSequence):  # Other positions are looked up at home alone.
+                older = min(before.sequence, firsts[one.number])
+            return await self._upkeep.truncate(one, firsts[one.number], older_before=older)
+
+        return {one.number: await truncate(one) for one in names}
 
     @_public
     async def spans_between(

@@ -151,22 +151,29 @@ class StreamUpkeep:
             await self.takeover.end_open_segment(name, sealed)
             return
 
-    async def truncate(self, name: PartitionName, first_sequence: int) -> int:
+    async def truncate(
+        self, name: PartitionName, first_sequence: int, *, older_before: int | None = None
+    ) -> int:
         """Raise the partition's trim to this sequence; a trim that is higher already stays.
 
         Records that a mirror may lack stay, unless the stream evicts them. Segments that lie
         whole before the trim are deleted with their ledgers. If the home has moved, its log
-        there is truncated. Returns the sequence at which the partition begins.
+        there is truncated. older_before: mirrors drop records before this one, too, that the
+        home never got. Returns the sequence at which the partition begins.
         """
         stream = await self.catalog.read(name.stream)
         while True:
             try:
-                return await self._truncate(name, stream, first_sequence)
+                return await self._truncate(name, stream, first_sequence, older_before)
             except FencedError:
                 stream = await self.catalog.read_same_latest(stream)
 
     async def _truncate(
-        self, name: PartitionName, stream: StreamRecord, first_sequence: int
+        self,
+        name: PartitionName,
+        stream: StreamRecord,
+        first_sequence: int,
+        older_before: int | None,
     ) -> int:
         """Truncate the log at the stream's home; FencedError if that has moved."""
         kept, home_epoch = Kept(first_sequence, first_sequence), None
@@ -174,8 +181,13 @@ class StreamUpkeep:
             name, home_epoch = stream.partition(name.number), stream.home_epoch
         if stream.life == name.life and stream.relay_to:
             kept = await self._kept_for_mirrors(name, stream, first_sequence)
+        older = None if older_before is None else LogSequence(min(older_before, kept.begin))
         trim = await self.partitions.trims.move(
-            name, LogSequence(kept.begin), now_us=self.now_us(), home_epoch=home_epoch
+            name,
+            LogSequence(kept.begin),
+            now_us=self.now_us(),
+            home_epoch=home_epoch,
+            older_before=older,
         )
         await self.partitions.trims.drop_trimmed(name, kept=LogSequence(kept.stored))
         return trim.first_sequence

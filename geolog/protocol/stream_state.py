@@ -384,13 +384,27 @@ class TrimRecord:
 
     lacks_from: Sequence | None = None
     """Of a home that was made by a failover although its log begins later than that of the home
-    before: where that began. Mirrors that have those older records keep them, until this home
-    is trimmed itself."""
+    before: where that began, or the stream was truncated since. Mirrors that have those older
+    records keep them from there on, until this home is trimmed itself."""
 
     @property
     def followed(self) -> Sequence:
         """Where mirrors are to begin: they drop nothing that only the home lacks."""
         return self.first_sequence if self.lacks_from is None else self.lacks_from
+
+    def raised(
+        self, first_sequence: Sequence, *, older_before: Sequence | None = None
+    ) -> "TrimRecord":
+        """The record once the log begins there, unless it begins later.
+
+        older_before: mirrors drop older records before this one, too, if the log lacks them.
+        """
+        if self.first_sequence < first_sequence:
+            return attrs.evolve(self, first_sequence=first_sequence, lacks_from=None)
+        if self.lacks_from is None or older_before is None or older_before <= self.lacks_from:
+            return self
+        is_of_some = older_before < self.first_sequence
+        return attrs.evolve(self, lacks_from=older_before if is_of_some else None)
 
     def parts_of(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         """A run of sequences in parts, and for each whether the mirror never had it."""

@@ -12,6 +12,7 @@ from geolog.protocol.stream_state import (
     StreamMode,
     StreamName,
     StreamRecord,
+    TrimRecord,
 )
 from tests.pure.topology.notation import quorum_of
 from topology.errors import InvalidArgumentError
@@ -151,3 +152,24 @@ def test_an_owner_of_a_version_without_leases_may_answer_always() -> None:
     assert (fenced.may_answer_always, fenced.lease_longest_s) == (False, 2.0)
     assert (has_left.may_answer_always, has_left.lease_longest_s) == (False, 0.0)
     assert not OwnerRecord().may_answer_always
+
+
+@pytest.mark.parametrize(
+    ("to", "by_retention", "by_truncation"),
+    [
+        (1, (5, 2), (5, 2)),  # It was truncated beyond that before.
+        (4, (5, 2), (5, 4)),
+        (5, (5, 2), (5, None)),
+        (6, (6, None), (6, None)),
+    ],
+)
+def test_a_truncation_of_a_home_that_lacks_older_records_reaches_them_in_mirrors(
+    to: int, by_retention: tuple[int, int | None], by_truncation: tuple[int, int | None]
+) -> None:
+    begun = TrimRecord(first_sequence=Sequence(5), lacks_from=Sequence(2))
+
+    retained = begun.raised(Sequence(to))
+    truncated = begun.raised(Sequence(max(to, 5)), older_before=Sequence(to))
+
+    assert (retained.first_sequence, retained.lacks_from) == by_retention
+    assert (truncated.first_sequence, truncated.lacks_from) == by_truncation

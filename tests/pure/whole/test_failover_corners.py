@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 import geolog
-from geolog import LATEST, AtSequence
+from geolog import EARLIEST, LATEST, AtSequence
 from geolog.catalog import kept_rests
 from geolog.catalog.kept_rests import KeptRests
 from tests.pure.whole.mirroring import (
@@ -315,8 +315,38 @@ async def test_older_records_that_a_new_home_never_got_go_once_it_is_trimmed_its
         await follow(site.east)
         after = await values(site.east)
 
-    assert before == numbered(*range(12))
+    assert before == numbered(*range(3, 12))
     assert after == numbered(*range(8, 12))
+
+
+async def test_older_records_that_a_new_home_never_got_are_truncated_where_they_are(
+    autojump_clock: MockClock,
+) -> None:
+    """The new home begins with record 5; only a sequence names one that it does not have."""
+    async with open_site() as site:
+        await add_west_later(site)
+        await relay(site.mars)
+        await site.west.failover(STREAM, to=TARGET)
+        await append(site.west, range(10, 12))
+        for log in (site.east, site.mars):
+            await relay(log)
+        home = (await record_of(site.west)).partition(0)
+        await site.west.truncate_stream(STREAM, before=EARLIEST)
+        await follow(site.east)
+        all_of_it = await values(site.east)
+        first = await site.west.truncate_stream(STREAM, before=AtSequence(4))
+        await follow(site.east)
+        before = await values(site.east)
+        await site.west.truncate_stream(STREAM, before=AtSequence(5))
+        trim = await site.west.access.partitions.trims.read(home)
+        await site.east.failover(STREAM, to=HOME)
+        await follow(site.mars)
+        in_east, in_mars = await values(site.east), await values(site.mars)
+
+    assert all_of_it == numbered(*range(12))
+    assert (first, before) == ({0: 5}, numbered(*range(4, 12)))
+    assert (trim.first_sequence, trim.lacks_from) == (5, None)
+    assert in_east == in_mars == numbered(*range(5, 12))
 
 
 async def test_what_a_fork_left_behind_is_kept_aside_before_a_mirror_is_begun_again(
