@@ -53,6 +53,8 @@ from topology.errors import (
 _AT_ONCE_MAX = 32
 """Partitions that are looked at at the same time."""
 
+_FORKS_AT_HAND_MAX = 1000
+
 _TRIMS_AT_ONCE = 256
 """Trims that are stored in one step."""
 
@@ -88,6 +90,9 @@ class HomeMoves:
         self._homes = homes
         self._streams = StreamCatalog(metadata, paths)
         self._steps = HomeSteps(paths)
+        self.forks_at_hand_max = _FORKS_AT_HAND_MAX
+        """Forks of all partitions that a home record may have as a move begins; more than these
+        are stored apart, in the same step."""
 
     async def begin(
         self,
@@ -124,17 +129,18 @@ class HomeMoves:
                 await self._store(home, home.record.stayed(), version, _stayed(stream))
                 continue
             marked = home.record.moving(to, mover, move_id, is_failover=is_failover)
+            marked, apart = self._set_apart(stream, marked)
             moving = attrs.evolve(stream, moving_to=to)
             self._check_fits(moving, marked, who)
             with suppress(OutcomeUnknownError):
-                found = await self._store(home, marked, version, moving)
+                found = await self._store(home, marked, version, moving, apart)
                 if found is not None:
                     return found
 
     async def check_fits(
         self, known: StreamRecord, to: str | None, *, who: str, is_failover: bool = False
     ) -> None:
-        """TooLargeError if the home has moved so often that it cannot move again.
+        """TooLargeError if the step that moves the home may be too large for metadata.
 
         to: one of its targets; None for any of them.
         """
@@ -144,7 +150,17 @@ class HomeMoves:
         to = to or max(stream.relay_to, key=len, default=None)
         if home.record.state is HomeState.SETTLED and to in stream.relay_to:
             marked = home.record.moving(to, mover="", move_id="", is_failover=is_failover)
+            marked, _ = self._set_apart(stream, marked)
             self._check_fits(attrs.evolve(stream, moving_to=to), marked, who)
+
+    def _set_apart(
+        self, stream: StreamRecord, home: HomeRecord
+    ) -> tuple[HomeRecord, list[Operation]]:
+        """The home record with few forks at hand, and what stores the others apart."""
+        if sum(map(len, home.at_hand)) <= self.forks_at_hand_max:
+            return home, []
+        after, forks = home.set_apart()
+        return after, [self._steps.forks_apart(stream, home.home_epoch, forks)]
 
     def _check_fits(self, stream: StreamRecord, home: HomeRecord, who: str) -> None:
         """TooLargeError if the step that makes the new home may be too large for metadata.
@@ -155,10 +171,10 @@ class HomeMoves:
         limit_bytes, moves = rules.REQUEST_BYTES_MAX, home.home_epoch - FIRST_HOME_EPOCH
         if size_bytes > limit_bytes:
             raise TooLargeError(
-                f"the home of {stream.name} cannot move again: with {stream.partitions}"
-                f" partitions and {moves} moves before, the step in metadata may take"
-                f" {size_bytes:,} bytes, and {limit_bytes:,} is the limit. Nothing was changed."
-                " Copy it into a stream with fewer partitions, or into several"
+                f"the home of {stream.name} cannot move: with {stream.partitions} partitions"
+                f" and {moves} moves before, the step in metadata may take {size_bytes:,}"
+                f" bytes, and {limit_bytes:,} is the limit. Nothing was changed. Copy it into a"
+                " stream with fewer partitions, or into several"
             )
 
     async def give_up(self, known: StreamRecord, move_id: str) -> bool:

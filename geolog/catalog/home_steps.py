@@ -16,7 +16,7 @@ from geolog.metadata.documents import seal_document
 from geolog.metadata.paths import ClusterPaths
 from geolog.metadata.seam import Check, Create, Operation, Put
 from geolog.protocol.failover_record import FailoverRecord, RangeAtRisk
-from geolog.protocol.home_record import Fork, HomeRecord
+from geolog.protocol.home_record import Fork, ForksRecord, HomeRecord
 from geolog.protocol.ids import Epoch, SegmentEntry
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.stream_state import (
@@ -79,6 +79,13 @@ class HomeSteps:
             Put(self.paths.home(name, life), seal_document(home_after), home_version),
             Put(self.paths.stream(name), seal_document(stream_after), stream_version),
         ]
+
+    def forks_apart(
+        self, stream: StreamRecord, home_epoch: int, forks: ForksRecord
+    ) -> Operation:
+        """Store the forks up to this home epoch apart from the home record."""
+        path = self.paths.forks_apart(stream.name, stream.life, home_epoch)
+        return Create(path, seal_document(forks))
 
     def releases(self, owners: Mapping[PartitionName, VersionedOwner]) -> list[Operation]:
         """Release these claims, if nobody has claimed the logs since."""

@@ -14,9 +14,17 @@ import attrs
 import trio
 
 from geolog.metadata.documents import open_document
+from geolog.metadata.find_all import find_all
 from geolog.metadata.paths import ClusterPaths
-from geolog.metadata.seam import Check, Freshness, Metadata
-from geolog.protocol.home_record import Fork, HomeRecord, HomeState
+from geolog.metadata.seam import Check, Freshness, Metadata, Stored
+from geolog.protocol.home_record import (
+    Fork,
+    ForksRecord,
+    HomeRecord,
+    HomeState,
+    forks_between,
+    forks_joined,
+)
 from geolog.protocol.stream_state import PartitionName, StreamName
 from topology.errors import FencedError, UnavailableError
 
@@ -44,9 +52,32 @@ class StreamHomes:
         """The home, including all that was written before this call; None if it has none."""
         path = self._paths.home(name, life)
         stored = await self._metadata.find(path, freshness=Freshness.LATEST)
-        if stored is None:
-            return None
-        return VersionedHome(open_document(stored.data, HomeRecord, path=path), stored.version)
+        return None if stored is None else await self._whole(name, life, stored)
+
+    async def _whole(self, name: StreamName, life: str, stored: Stored) -> VersionedHome:
+        """The home record, with the forks that are stored apart. They never change.
+
+        UnavailableError if those are not there: the stream is being deleted.
+        """
+        home = open_document(stored.data, HomeRecord, path=self._paths.home(name, life))
+        known = self._known.get((name, life))
+        read = 0  # Forks up to this epoch were read before.
+        if known is not None:
+            have = known.record.home_epoch
+            read = max((one for one in home.forks_apart if one <= have), default=0)
+        parts = [] if known is None else [forks_between(known.record.forks, 0, read)]
+        paths = [
+            self._paths.forks_apart(name, life, one) for one in home.forks_apart if one > read
+        ]
+        for path, found in zip(paths, await find_all(self._metadata, paths), strict=True):
+            if found is None:
+                raise UnavailableError(
+                    f"{path} is not there, although the home record of {name} names it: the"
+                    " stream is being deleted, or metadata has lost it"
+                )
+            parts.append(open_document(found.data, ForksRecord, path=path).forks)
+        forks = forks_joined([*parts, home.forks])
+        return VersionedHome(attrs.evolve(home, forks=forks), stored.version)
 
     def note_global(self, name: PartitionName) -> None:
         """Save reading what is known already: this stream has no home."""
@@ -184,7 +215,9 @@ class StreamHomes:
         """The home record as a nearby server has it; `changed` is set once it may differ."""
         path = self._paths.home(name.stream, name.life)
         stored = await self._metadata.find(path, changed=changed)
-        return None if stored is None else open_document(stored.data, HomeRecord, path=path)
+        if stored is None:
+            return None
+        return (await self._whole(name.stream, name.life, stored)).record
 
     def _check(self, name: PartitionName, home: VersionedHome) -> Check:
         return Check(self._paths.home(name.stream, name.life), home.version)

@@ -9,10 +9,11 @@ from typing import TypeVar
 
 import attrs
 import cattrs
+from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 from crc32c import crc32c
 
 from geolog.protocol.failover_record import RangeAtRisk
-from geolog.protocol.home_record import Fork
+from geolog.protocol.home_record import Fork, HomeRecord
 from topology.errors import DamagedBytesError
 
 T = TypeVar("T")
@@ -43,6 +44,34 @@ def _as_list(kind: type[attrs.AttrsInstance]) -> None:
 
 _as_list(Fork)
 _as_list(RangeAtRisk)
+
+
+def _with_forks_at_hand() -> None:
+    """Encode a home record without the forks that are stored apart.
+
+    Then its forks are an object, which versions that know of none apart refuse.
+    """
+    encoded_whole = make_dict_unstructure_fn(HomeRecord, _converter)
+    decoded_whole = make_dict_structure_fn(HomeRecord, _converter)
+
+    def encoded(home: HomeRecord) -> dict[str, object]:
+        values = encoded_whole(attrs.evolve(home, forks=home.at_hand))
+        apart = values.pop("forks_apart")
+        if apart:
+            values["forks"] = {"apart": apart, "since": values["forks"]}
+        return values
+
+    def decoded(values: dict[str, object], _kind: object) -> HomeRecord:
+        forks = values.get("forks")
+        if isinstance(forks, dict):
+            values = {**values, "forks_apart": forks["apart"], "forks": forks["since"]}
+        return decoded_whole(values, HomeRecord)
+
+    _converter.register_unstructure_hook(HomeRecord, encoded)
+    _converter.register_structure_hook(HomeRecord, decoded)
+
+
+_with_forks_at_hand()
 
 
 def seal_document(value: object) -> bytes:

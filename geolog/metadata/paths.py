@@ -232,6 +232,10 @@ class ClusterPaths:
         """The record of where a `regional` stream is at home."""
         return f"{self.stream_life(name, life)}/home"
 
+    def forks_apart(self, name: StreamName, life: str, home_epoch: int) -> str:
+        """The forks up to this home epoch that are not in the home record any more."""
+        return f"{self.home(name, life)}/{home_epoch:06d}"
+
     def failovers(self, name: StreamName, life: str) -> str:
         """Parent of the records of a stream's failovers."""
         return f"{self.stream_life(name, life)}/failovers"

@@ -210,7 +210,7 @@ class HomeSwitch:
         """Raise why the stream cannot get its home there, whatever its link does.
 
         InvalidArgumentError, SealedError; ConflictError if a mirror there lacks records;
-        TooLargeError if the home has moved too often.
+        TooLargeError if the step in metadata may be too large.
         """
         check_can_move(stream, to)
         await self.takeover.partitions.home_moves.check_fits(stream, to, who=self.who)

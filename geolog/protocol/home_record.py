@@ -25,6 +25,8 @@ Rules: PROTOCOL H1, H18 to H20 and H23.
 
 import enum
 from collections.abc import Iterable
+from collections.abc import Sequence as Several
+from itertools import zip_longest
 
 import attrs
 
@@ -82,6 +84,25 @@ def fork_before_place(forks: Iterable[Fork], segment: int, entry: SegmentEntry) 
     return min(passed, key=lambda one: (one.segment, one.entry, -one.home_epoch), default=None)
 
 
+def forks_between(
+    forks: Several[Several[Fork]], after: int, through: int
+) -> tuple[tuple[Fork, ...], ...]:
+    """For each partition the forks of the epochs behind `after`, up to `through`."""
+    return tuple(
+        tuple(one for one in each if after < one.home_epoch <= through) for each in forks
+    )
+
+
+def forks_joined(
+    parts: Iterable[Several[Several[Fork]]],
+) -> tuple[tuple[Fork, ...], ...]:
+    """For each partition all of its forks; they rise from part to part."""
+    return tuple(
+        tuple(one for each in of_each for one in each)
+        for of_each in zip_longest(*parts, fillvalue=())
+    )
+
+
 @attrs.frozen
 class Lineage:
     """The home epochs of the segments of one partition."""
@@ -123,6 +144,10 @@ class HomeRecord:
     """Whether the home that moves is lost: then the move does not wait for it."""
     forks: tuple[tuple[Fork, ...], ...] = ()
     """For each partition the forks of the epochs after the first, rising; may be shorter."""
+    forks_apart: tuple[int, ...] = ()
+    """Rising. Forks up to the last of these epochs are stored apart, in a document for each of
+    them: that has those of the epochs up to it which no earlier document has. They never
+    change."""
 
     def check_settled_in(self, home_epoch: int, what: object) -> None:
         """FencedError unless it takes appends in this epoch; `what` is named in it."""
@@ -160,6 +185,18 @@ class HomeRecord:
         """The forks of one partition, rising."""
         return self.forks[number] if number < len(self.forks) else ()
 
+    @property
+    def at_hand(self) -> tuple[tuple[Fork, ...], ...]:
+        """For each partition the forks that are stored in the record itself."""
+        if not self.forks_apart:
+            return self.forks
+        return forks_between(self.forks, self.forks_apart[-1], self.home_epoch)
+
+    def set_apart(self) -> tuple["HomeRecord", "ForksRecord"]:
+        """The record with none of its forks at hand, and the document that has those."""
+        apart = (*self.forks_apart, self.home_epoch)
+        return attrs.evolve(self, forks_apart=apart), ForksRecord(self.at_hand)
+
     def moving(
         self, to: str, mover: str, move_id: str, *, is_failover: bool = False
     ) -> "HomeRecord":
@@ -191,4 +228,13 @@ class HomeRecord:
             region=self.moving_to,
             home_epoch=self.home_epoch + 1,
             forks=tuple((*self.forks_of(number), one) for number, one in enumerate(forks)),
+            forks_apart=self.forks_apart,
         )
+
+
+@attrs.frozen
+class ForksRecord:
+    """Forks that are stored apart from the home record."""
+
+    forks: tuple[tuple[Fork, ...], ...]
+    """For each partition those of some consecutive epochs, rising; may be shorter."""

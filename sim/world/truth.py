@@ -4,7 +4,7 @@ import attrs
 
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
-from geolog.protocol.home_record import Fork, HomeRecord
+from geolog.protocol.home_record import Fork, ForksRecord, HomeRecord, forks_joined
 from geolog.protocol.ids import DLSN
 from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord, TrimRecord
 from sim.fakes.memory_metadata import MemoryStore
@@ -60,8 +60,15 @@ class Truth:
         path = _PATHS.home(stream.name, stream.life)
         data = self._store.tree.nodes[path].data
         if self._home is None or self._home[0] is not data:
-            self._home = data, open_document(data, HomeRecord, path=path)
+            self._home = data, self._home_of(stream, open_document(data, HomeRecord, path=path))
         return self._home[1].forks_of(partition)
+
+    def _home_of(self, stream: StreamRecord, home: HomeRecord) -> HomeRecord:
+        """The home record, with the forks that are stored apart."""
+        paths = [_PATHS.forks_apart(stream.name, stream.life, one) for one in home.forks_apart]
+        nodes = self._store.tree.nodes
+        apart = [open_document(nodes[one].data, ForksRecord, path=one).forks for one in paths]
+        return attrs.evolve(home, forks=forks_joined([*apart, home.forks]))
 
     def is_left_behind(self, partition: int, dlsn: DLSN) -> bool:
         """Whether a fork left a record behind: a later home began before it, without it."""

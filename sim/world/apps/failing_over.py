@@ -12,7 +12,7 @@ import geolog
 from geolog.background import open_background
 from geolog.catalog.stream_catalog import StreamCatalog
 from geolog.protocol.stream_state import StreamName, StreamRecord
-from sim.world.apps.moving import MOVE_STEP
+from sim.world.apps.moving import FORKS_AT_HAND_MAX, MOVE_STEP
 from sim.world.calls import STREAM, Calls
 from sim.world.process import Process
 
@@ -57,6 +57,7 @@ class FailingOver:
         """
         knobs, rng = self.calls.knobs, self.rng
         assert knobs.failovers_rest_s_max is not None
+        log.access.partitions.home_moves.forks_at_hand_max = FORKS_AT_HAND_MAX
         while not self.calls.quiet.is_set():
             await self.calls.rest(rng.random() * knobs.failovers_rest_s_max)
             if rng.random() < _LOST_SHARE:

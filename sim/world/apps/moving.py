@@ -17,6 +17,9 @@ MOVER = "mover-"
 MOVE_STEP = "move step"
 """Begins the words of a call that tells which step of a move begins."""
 
+FORKS_AT_HAND_MAX = 1
+"""So that a home that moves three times has forks that are stored apart."""
+
 _DROPPED_S_MAX = 1.5
 
 _FORESEEN = (
@@ -40,6 +43,7 @@ class Moving:
         """
         knobs = self.calls.knobs
         assert knobs.moves_rest_s_max is not None
+        log.access.partitions.home_moves.forks_at_hand_max = FORKS_AT_HAND_MAX
         while not self.calls.quiet.is_set():
             with trio.move_on_after(self.rng.random() * knobs.moves_rest_s_max):
                 await self.calls.quiet.wait()
