@@ -103,9 +103,9 @@ class GatewayTransport:
             return await self.tcp.connect(address)
         return stream
 
-    async def listen(self, address: Address) -> Listener:
+    async def listen(self, address: Address, *, first_bytes_min: int = 1) -> Listener:
         """Listen, as without a gateway."""
-        return await self.tcp.listen(address)
+        return await self.tcp.listen(address, first_bytes_min=first_bytes_min)
 
 
 async def check_region_known(gateway: Gateway) -> None:

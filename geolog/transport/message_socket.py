@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError
+from geolog.transport.unread_bytes import UnreadBytes
 
 
 class SocketClosedError(ConnectionFailedError):
@@ -66,53 +67,6 @@ class ServedSocket(MessageSocket, Protocol):
         It may also raise that error itself.
         """
         ...
-
-
-UNREAD_BYTES_MAX = 64 << 20
-"""The bound of a server that names none."""
-
-
-class UnreadBytes:
-    """Bytes of messages that a server's connections have received and no session has taken.
-
-    Whole messages count, and the parts that have come of others.
-    """
-
-    def __init__(self, max_bytes: int = UNREAD_BYTES_MAX) -> None:
-        self.max_bytes = max_bytes
-        """The bound. Connections stop reading there, so it is passed by a little for each."""
-        self._bytes = 0
-        self._waiting: list[Callable[[], None]] = []
-
-    def __repr__(self) -> str:
-        return f"UnreadBytes({self._bytes} of {self.max_bytes})"
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that are unread now."""
-        return self._bytes
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the bound is reached."""
-        return self._bytes >= self.max_bytes
-
-    def take(self, count: int) -> None:
-        """Note bytes that were received."""
-        self._bytes += count
-
-    def give_back(self, count: int) -> None:
-        """Note bytes that a session has taken, or that were dropped."""
-        self._bytes -= count
-        assert self._bytes >= 0, "more bytes were given back than taken"
-        if self._waiting and not self.is_full:
-            waiting, self._waiting = self._waiting, []
-            for call in waiting:
-                call()
-
-    def call_when_room(self, call: Callable[[], None]) -> None:
-        """Call this once there is room again. It may be too late, or for nothing, by then."""
-        self._waiting.append(call)
 
 
 class MessageTransport(Protocol):

@@ -1,10 +1,21 @@
 """The head of a connection's first request, read before anything else is made for it.
 
 Thousands of connections may say nothing, or a byte a second. Each is a task and a few bytes
-here: no parser, no protocol, and nothing for the garbage collector to walk through.
+here: no parser, no protocol, and nothing for the garbage collector to walk through. One that
+sends byte after byte is looked at a few times a second.
 """
 
+import math
+
+import trio
+
 from geolog.transport.seam import ByteStream
+
+FIRST_BYTES_HTTP = 18
+"""No request over HTTP is shorter: `GET / HTTP/1.0`, and an empty line."""
+
+FIRST_BYTES_WEBSOCKET = 64
+"""No handshake is shorter, nor what a person sends to see who answers there."""
 
 HEAD_BYTES_MAX = 16 << 10
 """A longer head is passed on without its end, to be refused."""
@@ -12,6 +23,8 @@ HEAD_BYTES_MAX = 16 << 10
 _RECEIVE_BYTES = 4 << 10
 _RECEIVE_BYTES_MAX = 64 << 10
 _ENDS = (b"\n\r\n", b"\n\n")
+_CRUMBS_PAUSE_S = 0.05
+"""Time to wait for more, if bytes come one by one without a pause of their own."""
 _METHOD_FIRST = 0x21
 """No request begins with a byte below it: TLS does, for one."""
 
@@ -22,6 +35,7 @@ async def read_head(stream: ByteStream) -> bytes:
     ConnectionFailedError. The caller bounds the time.
     """
     buffer, head = bytearray(_RECEIVE_BYTES), bytearray()
+    came_s = -math.inf
     while count := await stream.receive_into(buffer):
         come = buffer[:count]
         head += come
@@ -31,6 +45,10 @@ async def read_head(stream: ByteStream) -> bytes:
             return bytes(head[: HEAD_BYTES_MAX + 1])
         if count == len(buffer):
             buffer = bytearray(_RECEIVE_BYTES_MAX)
+            continue
+        last_s, came_s = came_s, trio.current_time()
+        if came_s < last_s + _CRUMBS_PAUSE_S:
+            await trio.sleep(_CRUMBS_PAUSE_S)
     return b""
 
 

@@ -106,6 +106,10 @@ class Transport(Protocol):
         """Connect, or raise ConnectionFailedError; the caller bounds the wait."""
         ...
 
-    async def listen(self, address: Address) -> Listener:
-        """Listen; port 0 picks a free port. AddressInUseError."""
+    async def listen(self, address: Address, *, first_bytes_min: int = 1) -> Listener:
+        """Listen; port 0 picks a free port. AddressInUseError.
+
+        first_bytes_min: no client can say anything in fewer bytes, so a connection may stay
+        silent until it has them, or has ended.
+        """
         ...

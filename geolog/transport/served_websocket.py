@@ -3,14 +3,19 @@
 Theory of operation. One task reads ahead of the session, so that pings are answered and the end
 of the connection is noticed while the session is busy. It stops while `_QUEUED_BYTES_MAX` wait,
 and TCP holds the client back. What waits, and the part of a message that has come so far, count
-as unread bytes of the whole server (`UnreadBytes`): at their bound, connections that have no
-part of a message wait their turn, and one that has is ended, because the rest may never come.
+as unread bytes of the whole server, see `unread_bytes`: as much as they take in memory, so that
+many tiny messages are no way around the bound.
 
-A message has `MESSAGE_S` to arrive from its first byte. A message above the limit closes the
-connection with code 1009.
+A message has `MESSAGE_S` to arrive from its first byte, and must go on meanwhile. A message
+above the limit closes the connection with code 1009.
+
+Frames that carry next to nothing (pings, pongs that nobody has asked for, empty messages, tiny
+parts) cost the server as much as others. A client that sends more of them than anybody needs is
+closed with code 1008. After each few frames, whatever they are, other tasks have a turn.
 """
 
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,13 +37,19 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from geolog.transport.message_socket import SocketClosedError, UnreadBytes
+from geolog.transport.client_address import client_of
+from geolog.transport.message_socket import SocketClosedError
 from geolog.transport.seam import ByteStream, ConnectionFailedError
 from geolog.transport.trio_stream import ReceiveBuffer
+from geolog.transport.unread_bytes import UnreadBytes
 from topology.errors import GeologError, OverCapacityError
 
 MESSAGE_S = 60.0
 """Time limit of a message, from its first byte to its last."""
+
+GOES_ON_S = 10.0
+GOES_ON_BYTES = 64 << 10
+"""So much more of a message must come in each such time, or its end."""
 
 FAREWELL_S = 10.0
 """How long the other side may take to answer a farewell."""
@@ -48,7 +59,22 @@ _QUEUED_BYTES_MAX = 256 << 10
 
 _TURN_SENDS = 64
 """Messages that are sent before other tasks have a turn."""
+_TURN_FRAMES = 32
+_TURN_BYTES = 64 << 10
+"""Likewise frames that have come, and bytes that were received at once."""
 
+_SMALL_BYTES = 4 << 10
+"""Bytes that are received at once while there is no room for more."""
+
+TINY_PER_S = 100.0
+TINY_AT_ONCE = 200
+"""Frames with next to nothing that a client may send: so many, then so many a second."""
+_TINY_BYTES = 64
+"""A piece of a message below this is one of them."""
+_MESSAGE_BYTES = 80
+"""Memory that a message takes while it waits, besides its own object."""
+
+_TOO_MANY = 1008
 _TOO_LARGE = 1009
 _ABNORMAL = 1006
 """The code of a connection that ended without a farewell."""
@@ -75,13 +101,21 @@ class ServedWebSocket:
         self._head = head
         self._buffer = ReceiveBuffer()
         self._message_bytes_max = message_bytes_max
-        self._unread = unread
+        self._unread = unread.open(client_of(stream.peer), self._give_way, self._tell_change)
         self._queue: deque[tuple[str | bytes, int]] = deque()
         self._queued_bytes = 0
         self._parts: list[str | bytes] = []
         self._parts_bytes = 0
-        self._due_s = math.inf
-        """When the message that has begun must be whole."""
+        """Bytes that have come of the message that has begun, as they were sent."""
+        self._began_s = math.inf
+        """When it began; it has not if this is infinite."""
+        self._goes_on_s = math.inf
+        self._goes_on_bytes = 0
+        """When it must have that many bytes, or be whole."""
+        self._tiny_count = 0.0
+        self._tiny_s = 0.0
+        self._is_held = False
+        """Whether nothing is read because of what waits."""
         self._failure: GeologError | None = None
         """Why nothing more will be received, once the queue is empty."""
         self._is_over = False
@@ -154,7 +188,7 @@ class ServedWebSocket:
         message, size_bytes = self._queue.popleft()
         self._queued_bytes -= size_bytes
         self._unread.give_back(size_bytes)
-        if self._queued_bytes < _QUEUED_BYTES_MAX <= self._queued_bytes + size_bytes:
+        if self._is_held:
             self._tell_change()
         return message
 
@@ -250,8 +284,13 @@ class ServedWebSocket:
                 data = await self._next_bytes()
                 if not data:
                     self._end(SocketClosedError(_ABNORMAL, ""))
-                else:
-                    await self._take_bytes(data)
+                    return
+                size_bytes = len(data)
+                self._protocol.receive_data(data)
+                del data  # The protocol has a copy.
+                await self._take_frames(size_bytes)
+                if size_bytes >= _TURN_BYTES:
+                    await trio.lowlevel.checkpoint()
         except ConnectionFailedError:
             pass
         finally:
@@ -259,51 +298,88 @@ class ServedWebSocket:
             self._end(SocketClosedError(_ABNORMAL, ""))
 
     def forget(self) -> None:
-        """Drop what no session will take."""
-        self._unread.give_back(self._queued_bytes)
+        """Drop what no session will take. Nothing is read any more."""
         self._queue.clear()
-        self._queued_bytes = 0
+        self._unread.close()
 
     async def _wait_room(self) -> None:
         # After a failure, or a farewell of ours, all is read and dropped.
-        while self._failure is None and not self._is_closing:
-            if self._queued_bytes < _QUEUED_BYTES_MAX:
-                if self._parts or not self._unread.is_full:
-                    return
-                self._unread.call_when_room(self._tell_change)
-            await self._changed.wait()
+        if not self._lacks_room():
+            return
+        began_s, self._is_held = trio.current_time(), True
+        try:
+            while self._lacks_room():
+                if self._unread.is_full:
+                    self._unread.expect_room()
+                await self._changed.wait()
+        finally:
+            self._is_held = False
+        held_s = trio.current_time() - began_s  # Is not the client's fault.
+        self._began_s += held_s
+        self._goes_on_s += held_s
+
+    def _lacks_room(self) -> bool:
+        return (
+            self._failure is None
+            and not self._is_closing
+            and (
+                self._queued_bytes >= _QUEUED_BYTES_MAX
+                or (bool(self._queue) and self._unread.is_full)
+            )
+        )
 
     async def _next_bytes(self) -> bytes:
         """The next bytes; none at the end."""
+        bytes_max = _SMALL_BYTES if self._unread.is_full else None
         while True:
-            with trio.CancelScope(deadline=self._due_s):
-                return await self._buffer.receive(self._stream)
+            due_s = min(self._began_s + MESSAGE_S, self._goes_on_s)
+            with trio.CancelScope(deadline=due_s):
+                return await self._buffer.receive(self._stream, bytes_max)
+            told_s = trio.current_time() - self._began_s
             self._fail(
                 SlowMessageError(
-                    f"a message has {self._parts_bytes} bytes after {MESSAGE_S:g} s, and no end"
+                    f"a message has {self._parts_bytes} bytes after {told_s:.0f} s, and no end"
                 )
             )
 
-    async def _take_bytes(self, data: bytes) -> None:
+    async def _take_frames(self, size_bytes: int) -> None:
+        """Take all frames that have come, with the last bytes, so many."""
+        held_bytes = 0
         try:
-            self._protocol.receive_data(data)
-            for event in self._protocol.events():
+            for number, event in enumerate(self._protocol.events(), 1):
                 await self._take(event)
+                if number % _TURN_FRAMES == 0:
+                    await trio.lowlevel.checkpoint()
+                if self._lacks_room():
+                    if not held_bytes:  # The protocol keeps what is left of them.
+                        held_bytes = size_bytes
+                        self._unread.take(held_bytes)
+                    await self._wait_room()
+                if self._is_over:
+                    break
         except RemoteProtocolError as error:
             hint = error.event_hint
             code = int(hint.code) if isinstance(hint, CloseConnection) else 1002
             await self._say_goodbye(code, str(error))
+        finally:
+            self._unread.give_back(held_bytes)
 
     async def _take(self, event: Event) -> None:
         match event:
             case TextMessage() | BytesMessage():
+                is_last = event.message_finished
+                if event.frame_finished and self._is_tiny(len(event.data), is_last=is_last):
+                    await self._note_tiny()
                 if self._failure is None and not self._is_closing:
-                    await self._take_part(event.data, is_last=event.message_finished)
+                    await self._take_part(event.data, is_last=is_last)
             case Ping():
+                await self._note_tiny()
                 await self._answer(event.response())
             case Pong():
                 pong = self._pongs.get(bytes(event.payload))
-                if pong is not None:
+                if pong is None:
+                    await self._note_tiny()
+                else:
                     pong.set()
             case CloseConnection():
                 if not self._is_closing:
@@ -312,41 +388,61 @@ class ServedWebSocket:
             case _:
                 raise AssertionError(f"not an event of an open connection: {event!r}")
 
+    def _is_tiny(self, size: int, *, is_last: bool) -> bool:
+        if is_last:
+            return not size and not self._parts
+        return size < _TINY_BYTES
+
+    async def _note_tiny(self) -> None:
+        """Note a frame with next to nothing; end the connection if they are too many."""
+        now_s = trio.current_time()
+        left = self._tiny_count - (now_s - self._tiny_s) * TINY_PER_S
+        self._tiny_count, self._tiny_s = max(0.0, left) + 1, now_s
+        if self._tiny_count > TINY_AT_ONCE and not self._is_over:
+            self._drop_parts()
+            told = f"more than {TINY_PER_S:g} pings, pongs and empty messages a second"
+            await self._say_goodbye(_TOO_MANY, told)
+
     async def _take_part(self, part: str | bytes | bytearray, *, is_last: bool) -> None:
-        size_bytes = len(part)
-        if self._parts_bytes + size_bytes > self._message_bytes_max:
+        self._parts_bytes += _sent_bytes(part)
+        if self._parts_bytes > self._message_bytes_max:
             self._drop_parts()
             told = f"the message has more than {self._message_bytes_max} bytes"
             await self._say_goodbye(_TOO_LARGE, told)
             return
-        if not is_last and self._unread.is_full:
-            self._drop_parts()
-            self._fail(
-                OverCapacityError(
-                    f"this server holds {self._unread.bytes} bytes of unread messages already"
-                )
-            )
-            return
-        self._unread.take(size_bytes)
-        self._parts_bytes += size_bytes
-        self._parts.append(bytes(part) if isinstance(part, bytearray) else part)
+        piece = bytes(part) if isinstance(part, bytearray) else part
         if is_last:
-            self._end_message()
-        elif self._due_s == math.inf:
-            self._due_s = trio.current_time() + MESSAGE_S
+            self._end_message(piece)
+            return
+        now_s = trio.current_time()
+        if self._began_s == math.inf:
+            self._began_s = now_s
+            self._goes_on_s, self._goes_on_bytes = now_s + GOES_ON_S, GOES_ON_BYTES
+        elif self._parts_bytes >= self._goes_on_bytes:
+            self._goes_on_s = now_s + GOES_ON_S
+            self._goes_on_bytes = self._parts_bytes + GOES_ON_BYTES
+        if piece:
+            self._parts.append(piece)
+            self._unread.take_part(_held_bytes(piece))
 
-    def _end_message(self) -> None:
-        parts, size_bytes = self._parts, self._parts_bytes
-        message = parts[0] if len(parts) == 1 else _joined(parts)
-        self._parts, self._parts_bytes, self._due_s = [], 0, math.inf
+    def _end_message(self, last: str | bytes) -> None:
+        message = _joined([*self._parts, last]) if self._parts else last
+        self._drop_parts()
+        size_bytes = _held_bytes(message)
+        self._unread.take(size_bytes)
         self._queue.append((message, size_bytes))
         self._queued_bytes += size_bytes
         if len(self._queue) == 1:
             self._tell_change()
 
     def _drop_parts(self) -> None:
-        self._unread.give_back(self._parts_bytes)
-        self._parts, self._parts_bytes, self._due_s = [], 0, math.inf
+        self._parts, self._parts_bytes = [], 0
+        self._began_s = self._goes_on_s = math.inf
+        self._unread.give_back_parts()
+
+    def _give_way(self, why: str) -> None:
+        """Drop the message that has begun: there is no room for it."""
+        self._fail(OverCapacityError(why))
 
     async def _answer(self, event: Event) -> None:
         try:
@@ -379,6 +475,18 @@ class ServedWebSocket:
     def _tell_change(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+
+
+def _sent_bytes(part: str | bytes | bytearray) -> int:
+    """Bytes of a piece of a message as it was sent: of text, in UTF-8."""
+    if isinstance(part, str) and not part.isascii():
+        return len(part.encode())
+    return len(part)
+
+
+def _held_bytes(message: str | bytes) -> int:
+    """Memory that it takes while it waits."""
+    return sys.getsizeof(message) + _MESSAGE_BYTES
 
 
 def _joined(parts: list[str | bytes]) -> str | bytes:

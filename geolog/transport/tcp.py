@@ -5,11 +5,16 @@ of trio's scheduler per call. After a read that took less than it had room for, 
 nothing is left, and a call that fails costs as much as one that reads. A stream that has moved
 `FAIR_BYTES` without waiting yields a turn anyway, so that a connection that never blocks cannot
 starve the others.
+
+A listener may know that no client can say anything in fewer than some bytes. Then the kernel
+wakes the receiver of a new connection only once so many have come: thousands of clients that
+send a byte now and then cost no turn for each.
 """
 
 import errno
 import os
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
@@ -33,7 +38,8 @@ _JOINED_BYTES_MAX = 8 << 10
 """Buffers below this are copied together: cheaper than another element of the vector."""
 _VECTOR_LENGTH_MAX = min(os.sysconf("SC_IOV_MAX"), 1024)
 ACCEPTS_A_TURN = 32
-"""Connections that a listener takes between two turns of the scheduler."""
+ACCEPTS_A_TURN_S = 0.001
+"""Connections that a listener takes between two turns of the scheduler, and for how long."""
 
 _BACKLOG_LENGTH = 1024
 """Connections that may wait to be accepted: all writers come at once after a restart."""
@@ -53,6 +59,8 @@ _OF_THE_PEER = {
     getattr(errno, "ENONET", errno.EPROTO),  # Exists only on Linux.
 }
 """Errors of `accept` that concern one connection, which is gone: the next may succeed."""
+_OPTIONS_ARE_INHERITED = sys.platform == "linux"
+"""Whether a connection has the options of its listener: then they are set once."""
 _NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 
 
@@ -87,6 +95,8 @@ class TcpStream:
     _bytes_since_turn: int = attrs.field(default=0, init=False)
     _is_drained: bool = attrs.field(default=False, init=False)
     """Whether the last read took all that had arrived: the next one would most likely fail."""
+    _awaited_bytes: int = 0
+    """The kernel wakes a receiver only when so many bytes have come."""
 
     async def send(self, buffers: Sequence[Buffer]) -> None:
         """Send all bytes, in order."""
@@ -126,8 +136,15 @@ class TcpStream:
                 raise self._broken(error) from error
             else:
                 self._is_drained = received_bytes < len(buffer)
+                if self._awaited_bytes:
+                    self._await_fewer(received_bytes)
                 await self._take_turns(received_bytes)
                 return received_bytes
+
+    def _await_fewer(self, received_bytes: int) -> None:
+        self._awaited_bytes = max(0, self._awaited_bytes - received_bytes)
+        awaited = max(1, self._awaited_bytes)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
 
     def close(self) -> None:
         """Close at once; waiting tasks are woken."""
@@ -179,8 +196,10 @@ class TcpListener:
     address: Address
     _socket: socket.socket
     _config: TcpConfig
+    _first_bytes_min: int = 1
     failures_count: int = attrs.field(default=0, init=False)
     _accepts_since_turn: int = attrs.field(default=0, init=False)
+    _turn_end_s: float = attrs.field(default=0.0, init=False)
 
     async def accept(self) -> ByteStream:
         """Wait for the next connection. ConnectionFailedError once the listener is closed.
@@ -207,19 +226,26 @@ class TcpListener:
         A turn may take long if there are many others. One connection in each would leave good
         ones waiting behind all those that say nothing.
         """
-        self._accepts_since_turn += 1
-        if self._accepts_since_turn >= ACCEPTS_A_TURN:
+        now_s = trio.current_time()
+        if not self._accepts_since_turn:
+            self._turn_end_s = now_s + ACCEPTS_A_TURN_S
+        elif self._accepts_since_turn >= ACCEPTS_A_TURN or now_s >= self._turn_end_s:
             self._accepts_since_turn = 0
             await trio.lowlevel.checkpoint()
+            self._turn_end_s = trio.current_time() + ACCEPTS_A_TURN_S
+        self._accepts_since_turn += 1
 
     def _accept_nowait(self) -> TcpStream:
         connection, peer = self._socket.accept()
         try:
-            _set_up(connection, self._config)
+            connection.setblocking(False)  # noqa: FBT003 - the standard library's own signature.
+            if not _OPTIONS_ARE_INHERITED:
+                _set_up(connection, self._config)
         except OSError as error:  # The peer has reset it, or there is no memory for it.
             connection.close()
             raise ConnectionAbortedError(errno.ECONNABORTED, _reason(error)) from error
-        return TcpStream(f"{peer[0]}:{peer[1]}", connection)
+        awaited_bytes = self._first_bytes_min if self._first_bytes_min > 1 else 0
+        return TcpStream(f"{peer[0]}:{peer[1]}", connection, awaited_bytes=awaited_bytes)
 
     def close(self) -> None:
         """Stop listening; tasks waiting in `accept` are woken."""
@@ -262,7 +288,7 @@ class TcpTransport:
                 return TcpStream(str(address), connection)
         raise ConnectionFailedError(f"cannot connect to {address}: {', '.join(reasons)}")
 
-    async def listen(self, address: Address) -> Listener:
+    async def listen(self, address: Address, *, first_bytes_min: int = 1) -> Listener:
         """Listen on the first of the host's addresses."""
         try:
             family, where = (await _addresses(address))[0]
@@ -270,8 +296,10 @@ class TcpTransport:
             raise InvalidArgumentError(f"cannot listen on {address}: {error}") from error
         listening = socket.socket(family, socket.SOCK_STREAM)
         try:
-            listening.setblocking(False)  # noqa: FBT003 - the standard library's own signature.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _set_up(listening, self.config)
+            if first_bytes_min > 1:
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, first_bytes_min)
             listening.bind(where)
             listening.listen(_BACKLOG_LENGTH)
         except OSError as error:
@@ -284,7 +312,8 @@ class TcpTransport:
                 f"cannot listen on {address}: {_reason(error)}"
             ) from error
         port = listening.getsockname()[1]
-        return TcpListener(Address(address.host, port), listening, self.config)
+        real = Address(address.host, port)
+        return TcpListener(real, listening, self.config, first_bytes_min)
 
 
 async def _addresses(address: Address) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:

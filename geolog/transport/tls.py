@@ -168,9 +168,9 @@ class TlsTransport:
             stream.close()
             raise
 
-    async def listen(self, address: Address) -> Listener:
+    async def listen(self, address: Address, *, first_bytes_min: int = 1) -> Listener:
         """Listen; see `accepted`."""
-        return await self.transport.listen(address)
+        return await self.transport.listen(address, first_bytes_min=first_bytes_min)
 
 
 async def accepted(stream: ByteStream, identity: TlsIdentity | None) -> tuple[ByteStream, bool]:

@@ -15,11 +15,12 @@ import trio
 import trio_websocket
 
 from geolog.background import open_background
-from geolog.transport.message_socket import ServedSocket, SocketClosedError, UnreadBytes
+from geolog.transport.message_socket import ServedSocket, SocketClosedError
 from geolog.transport.request_head import read_head
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
 from geolog.transport.served_websocket import ServedWebSocket
 from geolog.transport.trio_stream import RECEIVE_BYTES_MAX, TrioStream
+from geolog.transport.unread_bytes import UnreadBytes
 
 HANDSHAKE_S = 10.0
 """Time limit of a handshake, and of a farewell."""
@@ -170,27 +171,35 @@ async def serve_websocket(
     text `refusal`. handle: gets the socket, and the request's path and query. unread: the bound
     on unread bytes that it shares with other connections; None gives it one of its own.
     """
-    socket: ServedWebSocket | None = None
-    target: str | None = None
-    with suppress(ConnectionFailedError), trio.move_on_after(HANDSHAKE_S):
-        socket = ServedWebSocket(
-            stream,
-            await read_head(stream),
-            message_bytes_max=message_bytes_max,
-            unread=unread or UnreadBytes(),
-        )
-        target = await socket.accept(choose, refusal)
-    if socket is None or target is None:
+    head = b""
+    with suppress(ConnectionFailedError), trio.move_on_after(HANDSHAKE_S) as handshake:
+        head = await read_head(stream)
+    if not head:
         return
+    socket = ServedWebSocket(
+        stream, head, message_bytes_max=message_bytes_max, unread=unread or UnreadBytes()
+    )
+    target: str | None = None
+    try:
+        with suppress(ConnectionFailedError), trio.CancelScope(deadline=handshake.deadline):
+            target = await socket.accept(choose, refusal)
+        if target is not None:
+            await _serve_session(socket, target, handle)
+    finally:
+        socket.forget()
+
+
+async def _serve_session(
+    socket: ServedWebSocket,
+    target: str,
+    handle: Callable[[ServedSocket, str], Awaitable[None]],
+) -> None:
     async with open_background() as nursery:
         nursery.start_soon(socket.run)
         try:
             await handle(socket, target)
         finally:
-            try:
-                await socket.close(CLOSE_NORMAL)
-            finally:
-                socket.forget()
+            await socket.close(CLOSE_NORMAL)
 
 
 @attrs.frozen

@@ -1,17 +1,12 @@
 """Connections that a proxy takes at one port: how many in all, and of each client.
 
-A client is an address without its port. No client gets more than its share, so one that opens
-connections without end cannot keep all others out.
+A client is an address, see `geolog.transport.client_address`. No client gets more than its
+share, so one that opens connections without end cannot keep all others out.
 """
 
 import math
 
 from topology.errors import OverCapacityError
-
-
-def client_of(peer: str) -> str:
-    """The client of a connection: its address, HOST:PORT, without the port."""
-    return peer.rpartition(":")[0] or peer
 
 
 class ClientConnections:

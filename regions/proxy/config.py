@@ -42,9 +42,10 @@ class ProxyConfig:
     """Maximum number of HTTP connections; further ones get 429, and when to come back."""
 
     client_share: float = 0.5
-    """Largest part of the connections, and of the bytes of unanswered appends, that clients at
-    one address may have; beyond it they get code 429, and geolog's own clients are held back.
-    If all come through a load balancer, set it to 1: then there is no such limit."""
+    """Largest part of the connections, of the bytes of unanswered appends and of unread bytes
+    that clients at one address may have (with IPv6: in one /64); beyond it they get code 429,
+    and geolog's own clients are held back. If all come through a load balancer, set it to 1:
+    then there is no such limit."""
 
     http_body_time_s: float = 60.0
     """Maximum time for the body of an HTTP request to arrive."""
@@ -70,7 +71,8 @@ class ProxyConfig:
 
     unread_bytes_max: int = 128 << 20
     """Bytes of messages that have come, whole or in part, and that no session has taken. At the
-    limit, a connection whose message has come in part gets 429, and others are not read."""
+    limit, the longest message that has come in part is dropped with 429, and connections that
+    have whole ones waiting are not read."""
 
     linger_s: float = 0.001
     """Longest time that a record waits for others in its batch, while some are in flight."""

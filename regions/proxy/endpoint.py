@@ -12,14 +12,15 @@ from typing import assert_never
 
 import trio
 
+from geolog.transport.client_address import client_of
 from geolog.transport.message_socket import (
     MessageSocket,
     MessageTransport,
     ServedSocket,
     SocketClosedError,
-    UnreadBytes,
 )
 from geolog.transport.seam import ByteStream, Listener
+from geolog.transport.unread_bytes import UnreadBytes
 from geolog.wire.session.batches import SUBPROTOCOL_BATCHES
 from geolog.wire.session.codes import close_code
 from geolog.wire.session.frames import FRAME_CODECS, JSON_FRAMES, FrameCodec
@@ -34,7 +35,7 @@ from geolog.wire.session.paths import (
 from regions.proxy.append_session import AppendSession
 from regions.proxy.append_targets import open_target
 from regions.proxy.batch_session import BatchSession
-from regions.proxy.client_connections import ClientConnections, client_of
+from regions.proxy.client_connections import ClientConnections
 from regions.proxy.farewells import BUG
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.read_session import ReadSession
@@ -64,7 +65,7 @@ class Endpoint:
         self._nursery = nursery
         self._refused = RefusedConnections()
         self._clients = ClientConnections(host.config.connections_max, host.config.client_share)
-        self._unread = UnreadBytes(host.config.unread_bytes_max)
+        self._unread = UnreadBytes(host.config.unread_bytes_max, host.config.client_share)
         self._sessions_count = 0
         self._bugs_count = 0
         self._idle = trio.Event()

@@ -16,8 +16,9 @@ from contextlib import asynccontextmanager, suppress
 import attrs
 import trio
 
-from geolog.transport.message_socket import ServedSocket, SocketClosedError, UnreadBytes
+from geolog.transport.message_socket import ServedSocket, SocketClosedError
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
+from geolog.transport.unread_bytes import UnreadBytes
 
 _HEADER = struct.Struct("<BI")
 _BYTES, _TEXT, _CLOSE, _PING, _PONG = range(5)

@@ -391,7 +391,12 @@ class MemoryTransport:
                 await sleep(latency_s)
         return self._network.join(self.host, address)
 
-    async def listen(self, address: Address) -> Listener:
+    async def listen(
+        self,
+        address: Address,
+        *,
+        first_bytes_min: int = 1,  # noqa: ARG002 - it may, and here it does not.
+    ) -> Listener:
         """Listen on this host."""
         await trio.lowlevel.checkpoint()
         if address.host != self.host:

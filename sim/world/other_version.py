@@ -14,9 +14,9 @@ from geolog.transport.message_socket import (
     MessageSocket,
     MessageTransport,
     ServedSocket,
-    UnreadBytes,
 )
 from geolog.transport.seam import Address, ByteStream
+from geolog.transport.unread_bytes import UnreadBytes
 from relay.protocol.bridge_messages import BridgeHello, BridgeRefused, BridgeWelcome
 from relay.wire.bridge import (
     SUBPROTOCOL_BRIDGE,

@@ -9,9 +9,10 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.typing import ASGIFramework
 from starlette.types import ASGIApp
 
+from geolog.transport.client_address import client_of
 from geolog.transport.request_head import read_head
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
-from regions.proxy.client_connections import ClientConnections, client_of
+from regions.proxy.client_connections import ClientConnections
 from regions.proxy.http.connection import IDLE_S, HttpConnection
 from regions.proxy.http.turned_away import LastAnswer, turn_away
 from regions.proxy.refused_connections import RefusedConnections

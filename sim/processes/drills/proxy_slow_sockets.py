@@ -252,6 +252,7 @@ def _judge(
             "slow_opened": int(crowded.slow["opened"]),
             "slow_unopened": int(crowded.slow["unopened"]),
             "slow_standing": int(crowded.slow["standing_most"]),
+            "slow_standing_least": int(crowded.slow["standing_least"]),
             "slow_closed": int(crowded.slow["closed_by_proxy"]),
             "acknowledged": crowded.sessions.answered_count + crowded.requests.answered_count,
             "refused": crowded.requests.refused_count,

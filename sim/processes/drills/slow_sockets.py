@@ -2,10 +2,12 @@
 
 `python -P -m sim.processes.drills.slow_sockets WEBSOCKET HTTP SOURCE STANDING PER_S DURATION_S`
 
-Half of all are WebSockets, half HTTP. STANDING of them send one byte of a request each second,
-and are opened again when the proxy closes them. PER_S more are opened each second, send half of
-a request's head, and leave soon. All come from the address SOURCE. At the end it prints its
-counts, and the processor time that it took, as JSON.
+STANDING of them send one byte of a request each second. When the proxy closes one after some
+time, it is opened again at once, so that so many do stand; one that it turns away comes again
+after a second. One of five uses HTTP, where a proxy takes fewer connections, and the others are
+WebSockets. PER_S more are opened each second, half of them HTTP, send half of a request's head,
+and leave soon. All come from the address SOURCE. At the end it prints its counts, and the
+processor time that it took, as JSON.
 
 One loop over plain sockets: a task for each would take more of the machine than the proxy does.
 """
@@ -32,6 +34,11 @@ _COMING_S = 1.0
 """The standing ones are opened within this time, not all at once."""
 _HELD_S = 0.2
 _AGAIN_S = 1.0
+_STOOD_S = 3.0
+"""One that the proxy has closed sooner was turned away."""
+_HTTP_OF = 5
+"""Of so many that stand, one is HTTP: half the connections that a proxy takes there, by default
+1,000, are the share of one address, and some must be left to those that leave soon."""
 _RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """Leaves no port behind that waits: there are fewer than a minute's connections."""
 _BIND_ADDRESS_NO_PORT = 24
@@ -48,6 +55,7 @@ class _Slow:
     number: int
     """Of a standing one: its place. -1: it leaves soon."""
     is_open: bool = False
+    opened_s: float = 0.0
     sent_count: int = 0
 
 
@@ -62,6 +70,8 @@ class SlowSockets:
     closed_by_proxy: int = 0
     standing: int = 0
     standing_most: int = 0
+    standing_least: int = 0
+    """The fewest that stood at a time, once all have come."""
     _poll: select.epoll = attrs.field(factory=select.epoll)
     _by_descriptor: dict[int, _Slow] = attrs.field(factory=dict)
     _due: deque[tuple[float, int]] = attrs.field(factory=deque)
@@ -92,10 +102,14 @@ class SlowSockets:
             await trio.sleep(_TICK_S)
             for descriptor, events in self._poll.poll(0):
                 self._on_events(self._by_descriptor[descriptor], events)
+            if now_s < began_s + 2 * _COMING_S:
+                self.standing_least = self.standing
+            self.standing_least = min(self.standing, self.standing_least)
 
     def _open(self, number: int, turn: int = 0) -> _Slow | None:
         """Begin to open a connection."""
-        place = self.places[(turn if number < 0 else number) % 2]
+        is_http = turn % 2 if number < 0 else number % _HTTP_OF == 0
+        place = self.places[1 if is_http else 0]
         opened = socket.socket()
         try:
             opened.setblocking(False)  # noqa: FBT003 - the standard library's own signature.
@@ -117,7 +131,11 @@ class SlowSockets:
 
     def _come_again(self, slow: _Slow) -> None:
         if slow.number >= 0:
-            self._due.append((trio.current_time() + _AGAIN_S, slow.number))
+            now_s = trio.current_time()
+            if slow.is_open and now_s >= slow.opened_s + _STOOD_S:
+                self._due.appendleft((now_s, slow.number))
+            else:
+                self._due.append((now_s + _AGAIN_S, slow.number))
 
     def _on_events(self, slow: _Slow, events: int) -> None:
         if not slow.is_open and events & (select.EPOLLERR | select.EPOLLHUP):
@@ -133,6 +151,7 @@ class SlowSockets:
 
     def _on_open(self, slow: _Slow) -> None:
         slow.is_open = True
+        slow.opened_s = trio.current_time()
         self.opened += 1
         if slow.number < 0:
             self._send(slow, _HEAD)
@@ -194,7 +213,7 @@ def _main() -> None:
     sockets = SlowSockets((Address.parse(websocket), Address.parse(http)), source)
     began_cpu_s = time.process_time()
     trio.run(sockets.run, int(standing), float(per_s), float(duration_s))
-    counts = ("opened", "unopened", "closed_by_proxy", "standing_most")
+    counts = ("opened", "unopened", "closed_by_proxy", "standing_most", "standing_least")
     told: dict[str, float] = {name: getattr(sockets, name) for name in counts}
     told["cpu_share"] = (time.process_time() - began_cpu_s) / float(duration_s)
     print(json.dumps(told))  # noqa: T201

@@ -22,9 +22,9 @@ from geolog.transport.message_socket import (
     MessageSocket,
     ServedSocket,
     SocketClosedError,
-    UnreadBytes,
 )
 from geolog.transport.seam import Address, ByteStream
+from geolog.transport.unread_bytes import UnreadBytes
 from geolog.wire.session.batches import (
     SUBPROTOCOL_BATCHES,
     BatchesFromClient,

@@ -29,9 +29,11 @@ class AskedServers:
             await trio.sleep_forever()
         return await self.network.transport("client").connect(address)
 
-    async def listen(self, address: Address) -> Listener:
+    async def listen(self, address: Address, *, first_bytes_min: int = 1) -> Listener:
         """Listen like any host of the network."""
-        return await self.network.transport("server").listen(address)
+        return await self.network.transport("server").listen(
+            address, first_bytes_min=first_bytes_min
+        )
 
     async def serve(self, listener: Listener) -> None:
         """Answer one question after the other."""

@@ -29,9 +29,11 @@ class Distances:
         listener = await transport.listen(Address("server", 0))
         return await transport.connect(listener.address)
 
-    async def listen(self, address: Address) -> Listener:
+    async def listen(self, address: Address, *, first_bytes_min: int = 1) -> Listener:
         """Listen like any host of the network."""
-        return await self.network.transport("server").listen(address)
+        return await self.network.transport("server").listen(
+            address, first_bytes_min=first_bytes_min
+        )
 
 
 async def ordered(delays_s: dict[Address, float], seed: int = 0) -> list[Address]:

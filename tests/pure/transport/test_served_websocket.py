@@ -1,5 +1,6 @@
 """The server's side of a WebSocket: bounded by bytes and time, whatever a client sends."""
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
@@ -21,9 +22,11 @@ from wsproto.events import (
     TextMessage,
 )
 
-from geolog.transport.message_socket import MessageSocket, SocketClosedError, UnreadBytes
+from geolog.transport import served_websocket
+from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
-from geolog.transport.served_websocket import FAREWELL_S, MESSAGE_S
+from geolog.transport.served_websocket import FAREWELL_S, GOES_ON_S, MESSAGE_S, TINY_AT_ONCE
+from geolog.transport.unread_bytes import UnreadBytes
 from geolog.transport.websocket import HANDSHAKE_S, serve_websocket
 from sim.fakes.memory_transport import MemoryNetwork
 from topology.errors import GeologError
@@ -74,9 +77,9 @@ class Site:
     unread: UnreadBytes
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[RawClient]:
+    async def client(self, host: str = "client") -> AsyncIterator[RawClient]:
         """A client that has shaken hands."""
-        client = RawClient(await self.network.transport("client").connect(SERVER))
+        client = RawClient(await self.network.transport(host).connect(SERVER))
         try:
             assert isinstance(await client.connect(), AcceptConnection)
             yield client
@@ -86,10 +89,10 @@ class Site:
 
 @asynccontextmanager
 async def open_site(
-    session: Session, *, unread_bytes_max: int = 1 << 20
+    session: Session, *, unread_bytes_max: int = 1 << 20, client_share: float = 1.0
 ) -> AsyncIterator[Site]:
     """Serve each connection with this session."""
-    site = Site(MemoryNetwork(), UnreadBytes(unread_bytes_max))
+    site = Site(MemoryNetwork(), UnreadBytes(unread_bytes_max, client_share))
 
     async def serve(listener: Listener, nursery: trio.Nursery) -> None:
         while True:
@@ -192,7 +195,7 @@ async def test_pings_are_answered_while_the_session_takes_nothing(
         held_bytes = site.unread.bytes
 
     assert answer == Pong(payload=b"alive?")
-    assert held_bytes == 10_000
+    assert 10_000 <= held_bytes <= 12_000
 
 
 async def test_a_client_is_held_back_while_its_messages_are_not_taken(
@@ -205,16 +208,128 @@ async def test_a_client_is_held_back_while_its_messages_are_not_taken(
         held_bytes = site.unread.bytes
 
     assert sending.cancelled_caught
-    assert 256 << 10 <= held_bytes <= (256 << 10) + 200_000
+    assert 256 << 10 <= held_bytes <= (512 << 10) + 200_000
     assert site.unread.bytes == 0
 
 
-async def test_a_message_that_trickles_in_is_ended_and_told(autojump_clock: MockClock) -> None:
+async def test_tiny_messages_fill_the_queue_as_much_as_they_take(
+    autojump_clock: MockClock,
+) -> None:
+    frame = b"\x81\x81" + bytes(4) + b"x"
+    async with open_site(sleep, unread_bytes_max=1 << 30) as site, site.client() as client:
+        with trio.move_on_after(10) as sending:
+            for _ in range(20):
+                await client.stream.send([frame * 50_000])
+        held_bytes = site.unread.bytes
+
+    assert sending.cancelled_caught
+    assert held_bytes <= 600_000
+    assert site.unread.bytes == 0
+
+
+async def test_the_limit_of_a_message_is_of_bytes_and_not_of_characters(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_site(echo, unread_bytes_max=1 << 24) as site,
+        site.client() as client,
+    ):
+        await client.send(TextMessage(data="\N{GRINNING FACE}" * (MESSAGE_BYTES_MAX // 4)))
+        whole = await client.receive()
+        while isinstance(whole, TextMessage) and not whole.message_finished:
+            whole = await client.receive()
+        async with trio.open_nursery() as nursery:
+            event = TextMessage(data="\N{GRINNING FACE}" * (MESSAGE_BYTES_MAX // 4 + 1))
+            nursery.start_soon(send_bytes, client, client.protocol.send(event))
+            closed = await client.receive()
+
+    assert isinstance(whole, TextMessage)
+    assert isinstance(closed, CloseConnection)
+    assert int(closed.code) == 1009
+
+
+async def test_others_have_turns_while_one_client_sends_tiny_frames_without_end(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_websocket, "TINY_AT_ONCE", math.inf)
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    frames_count = 20_000
+    async with (
+        open_site(echo) as site,
+        site.client() as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(count_turns)
+        await client.stream.send([(b"\x8a\x80" + bytes(4)) * frames_count])
+        await client.send(TextMessage(data="last"))
+        began = turns
+        assert await client.receive() == TextMessage(data="last")
+        passed = turns - began
+        nursery.cancel_scope.cancel()
+
+    assert passed >= frames_count / 64
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"\x8a\x80" + bytes(4),  # A pong that nobody has asked for.
+        b"\x89\x80" + bytes(4),
+        b"\x81\x80" + bytes(4),
+        b"\x01\x80" + bytes(4) + b"\x80\x80" + bytes(4),  # A message in two empty parts.
+        b"\x01\x81" + bytes(4) + b"x\x80\x80" + bytes(4),
+    ],
+    ids=["pong", "ping", "empty", "empty parts", "tiny parts"],
+)
+async def test_too_many_frames_with_next_to_nothing_end_the_connection(
+    autojump_clock: MockClock, frame: bytes
+) -> None:
+    async with (
+        open_site(take) as site,
+        site.client() as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(send_bytes, client, frame * (TINY_AT_ONCE + 50))
+        closed = await client.receive()
+        while isinstance(closed, Pong):
+            closed = await client.receive()
+
+    assert isinstance(closed, CloseConnection)
+    assert int(closed.code) == 1008
+    assert site.unread.bytes == 0
+
+
+async def take(socket: MessageSocket, target: str) -> None:
+    """Take all, and say nothing."""
+    with suppress(SocketClosedError):
+        while True:
+            await socket.receive()
+
+
+async def test_a_client_may_ping_many_times_a_second(autojump_clock: MockClock) -> None:
+    async with open_site(sleep) as site, site.client() as client:
+        for number in range(1000):
+            await client.send(Ping(payload=b"%d" % number))
+            assert await client.receive() == Pong(payload=b"%d" % number)
+            await trio.sleep(0.02)
+
+
+@pytest.mark.parametrize(("pace_bytes", "limit_s"), [(1, GOES_ON_S), (15_000, MESSAGE_S)])
+async def test_a_message_that_trickles_in_is_ended_and_told(
+    autojump_clock: MockClock, pace_bytes: int, limit_s: float
+) -> None:
     async with open_site(echo) as site, site.client() as client:
         began_s = trio.current_time()
         with trio.move_on_after(10 * MESSAGE_S):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(trickle, client)
+                nursery.start_soon(trickle, client, pace_bytes)
                 told, closed = await client.receive(), await client.receive()
                 nursery.cancel_scope.cancel()
         ended_s = trio.current_time() - began_s
@@ -223,15 +338,100 @@ async def test_a_message_that_trickles_in_is_ended_and_told(autojump_clock: Mock
     assert told.data.startswith("408: a message has ")
     assert isinstance(closed, CloseConnection)
     assert (int(closed.code), closed.reason) == (4408, "so long")
-    assert MESSAGE_S <= ended_s < MESSAGE_S + 2
+    assert limit_s <= ended_s < limit_s + 2
     assert site.unread.bytes == 0
 
 
-async def trickle(client: RawClient) -> None:
-    """Send a byte a second of a message that never ends."""
+async def trickle(client: RawClient, pace_bytes: int) -> None:
+    """Send so many bytes a second of a message that never ends."""
     while True:
-        await client.send(TextMessage(data="x", message_finished=False))
+        await client.send(TextMessage(data="x" * pace_bytes, message_finished=False))
         await trio.sleep(1)
+
+
+async def test_the_time_that_a_client_is_held_back_does_not_count_against_its_message(
+    autojump_clock: MockClock,
+) -> None:
+    async def take_late(socket: MessageSocket, target: str) -> None:
+        await trio.sleep(3 * MESSAGE_S)
+        await echo(socket, target)
+
+    async with open_site(take_late) as site, site.client() as client:
+        for _ in range(3):
+            await client.send(BytesMessage(data=bytes(90_000)))
+        await client.send(BytesMessage(data=b"slow", message_finished=False))
+        await trio.sleep(3 * MESSAGE_S)
+        await client.send(BytesMessage(data=b"ly"))
+        with trio.fail_after(1):
+            while await client.receive() != BytesMessage(data=bytearray(b"slowly")):
+                pass
+
+
+@pytest.mark.parametrize("attackers_count", [1, 2, 5], ids=lambda one: f"{one} hosts")
+@pytest.mark.parametrize("part_bytes", [30_000, 90_000])
+async def test_messages_that_stop_in_the_middle_hold_up_nobody_else(
+    autojump_clock: MockClock, attackers_count: int, part_bytes: int
+) -> None:
+    async def begin_a_message(site: Site, host: str) -> None:
+        async with site.client(host) as client:
+            await client.send(BytesMessage(data=bytes(part_bytes), message_finished=False))
+            with suppress(ConnectionFailedError):
+                await client.receive()
+
+    async with (
+        open_site(echo, unread_bytes_max=1_000_000, client_share=0.5) as site,
+        trio.open_nursery() as nursery,
+        site.client("honest") as honest,
+    ):
+        for number in range(60):
+            nursery.start_soon(begin_a_message, site, f"attacker {number % attackers_count}")
+        await trio.sleep(1)
+        held_bytes = site.unread.bytes
+        with trio.fail_after(1):
+            for _ in range(5):  # In two pieces, as a larger one comes.
+                await honest.send(TextMessage(data="y" * 40_000, message_finished=False))
+                await trio.sleep(0.01)
+                await honest.send(Ping(payload=b"alive?"))
+                assert await honest.receive() == Pong(payload=b"alive?")
+                await honest.send(TextMessage(data="whole"))
+                assert await received_bytes(honest) == 40_005
+        nursery.cancel_scope.cancel()
+
+    assert held_bytes <= min(0.5 * attackers_count, 1) * 1_250_000 + part_bytes
+
+
+async def received_bytes(client: RawClient) -> int:
+    """The length of the next message."""
+    count = 0
+    while True:
+        event = await client.receive()
+        assert isinstance(event, TextMessage), event
+        count += len(event.data)
+        if event.message_finished:
+            return count
+
+
+async def test_messages_that_no_session_takes_hold_up_no_pings_of_others(
+    autojump_clock: MockClock,
+) -> None:
+    async def hold(site: Site) -> None:
+        async with site.client("attacker") as client:
+            await client.send(BytesMessage(data=bytes(9_000)))
+            await trio.sleep_forever()
+
+    async with (
+        open_site(sleep, unread_bytes_max=1_000_000) as site,
+        trio.open_nursery() as nursery,
+        site.client("honest") as honest,
+    ):
+        for _ in range(120):
+            nursery.start_soon(hold, site)
+        await trio.sleep(1)
+        assert site.unread.bytes >= 1_000_000
+        await honest.send(Ping(payload=b"alive?"))
+        with trio.fail_after(1):
+            assert await honest.receive() == Pong(payload=b"alive?")
+        nursery.cancel_scope.cancel()
 
 
 async def test_parts_of_messages_have_a_bound_together(autojump_clock: MockClock) -> None:
@@ -257,8 +457,8 @@ async def test_parts_of_messages_have_a_bound_together(autojump_clock: MockClock
         answer = await honest.receive()
 
     codes = [one.data[:4] for one in told if isinstance(one, TextMessage)]
-    assert held_bytes <= 110_000
-    assert codes.count("429:") >= 7
+    assert held_bytes <= 135_000
+    assert codes.count("429:") >= 6
     assert answer == TextMessage(data="whole")
     assert site.unread.bytes == 0
 
