@@ -140,10 +140,14 @@ async def _state_of(
             ledger = (await access.ledgers.read(listed.record.ledger)).record
         except NoSuchLedgerError:
             return None
-    is_whole = stream.partitions == 1 and not stream.is_mirror(partition)
-    what = str(stream.name) if is_whole else str(partition)
     terms = stream.placement_of(partition)
-    return StreamState(what, stream.quorum, ledger, terms, stream.survive)
+    what, fails_over = f"{stream.name}#{partition.number}", ""
+    if stream.is_mirror(partition):
+        what = f"{what}, its mirror in {terms.region}"
+    else:
+        what = str(stream.name) if stream.partitions == 1 else what
+        fails_over = str(stream.name) if stream.relay_to else ""
+    return StreamState(what, stream.quorum, ledger, terms, stream.survive, fails_over)
 
 
 async def _answering_nodes(access: ClusterAccess) -> list[tuple[NodeRecord, Doubt | None]]:

@@ -274,7 +274,18 @@ def _no_room(stream: StreamState, rooms: Rooms, cluster: ClusterState) -> _Reaso
     what = "no new ledger can be placed"
     if rooms.is_undecided(stream):
         what = "whether a new ledger can be placed is undecided: the search was cut off"
-    return _unhealthy(f"stream {stream.name}: {what} ({stream.quorum}): {_more_nodes(cluster)}")
+    return _unhealthy(
+        f"stream {stream.name}: {what} ({stream.quorum}): {_more_nodes(cluster)}"
+        f"{_or_fail_over(stream, cluster)}"
+    )
+
+
+def _or_fail_over(stream: StreamState, cluster: ClusterState) -> str:
+    """The other way out for a stream whose home has no node up, and that has mirrors."""
+    home = stream.placement.region
+    if not stream.fails_over or any(one.location.region == home for one in cluster.live):
+        return ""
+    return f"; or, if {home} is lost, see `geolog relay failover {stream.fails_over} --dry-run`"
 
 
 def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _Reason | None:
@@ -288,7 +299,10 @@ def _open_trouble(stream: StreamState, cluster: ClusterState, rooms: Rooms) -> _
     about = f"stream {stream.name}: ledger {ledger.ledger}"
     if not fragment.rule(ledger.quorum).acks_all(_mask(fragment, up)):
         mends = f"start {away}" if away else _leaving(ledger, cluster, rooms, stream)
-        return _unhealthy(f"{about} has too few members up to acknowledge appends: {mends}")
+        return _unhealthy(
+            f"{about} has too few members up to acknowledge appends: {mends}"
+            f"{_or_fail_over(stream, cluster)}"
+        )
     adherence = adherence_as_recorded(ledger, fragment, cluster.own_policies)
     means = ""
     if adherence is not Adherence.STRICT and (stream.survive or rooms.has_better(stream)):

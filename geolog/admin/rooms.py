@@ -39,6 +39,8 @@ class StreamState:
     placement: PlacementTerms = REGION_AWARE_TERMS
     survive: str = ""
     """The loss that it was promised to survive; empty if its quorums were given."""
+    fails_over: str = ""
+    """The stream that can be failed over if this log's region is lost; empty if none can."""
 
 
 class Rooms:

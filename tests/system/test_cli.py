@@ -250,7 +250,9 @@ def test_the_cluster_is_unhealthy_while_a_node_is_away(
     well = demo.run("cluster", "health", "--wait", "--timeout", "60s")
 
     assert unwell.returncode == 10
-    assert b"b-storage-1" in unwell.stderr
+    assert b"node b-storage-1 (/b/rack-1) is down" in unwell.stdout
+    assert b"geolog: the cluster is " in unwell.stderr
+    assert b" reasons, listed above" in unwell.stderr
     assert well.returncode == 0, well.stderr
 
 

@@ -70,8 +70,10 @@ def status() -> None:
 
 
 def in_words(report: HealthReport) -> str:
-    """State of the cluster and the reasons, on one line."""
-    return f"the cluster is {report.state.value}: " + "; ".join(report.reasons)
+    """State of the cluster on one line, and the reason if there is only one."""
+    if len(report.reasons) == 1:
+        return f"the cluster is {report.state.value}: {report.reasons[0]}"
+    return f"the cluster is {report.state.value}: {len(report.reasons):,} reasons, listed above"
 
 
 def _show(report: HealthReport) -> None:
@@ -106,8 +108,8 @@ async def _wait_healthy(
                 async with open_log(invocation) as log:
                     report = await log.health(every_ledger=every_ledger)
                     while not report.is_healthy:
-                        if told != (told := in_words(report)):
-                            tell(f"waiting: {told}")
+                        if told != (told := "; ".join(report.reasons)):
+                            tell(f"waiting: the cluster is {report.state.value}: {told}")
                         await trio.sleep(_LOOK_EVERY_S)
                         report = await log.health(every_ledger=every_ledger)
             except NoSuchClusterError as error:

@@ -213,7 +213,7 @@ def _tell_plans(plans: list[FailoverPlan]) -> None:
         tell(
             f"{_named(leaseless)}: if {leaseless[0].home} is only cut off, it goes on"
             " acknowledging appends without a lease (--on-isolation continue, or stop was set"
-            " shortly before), and those are left behind: stop its writers first"
+            " shortly before), and those diverge: stop its writers first"
         )
     wait_s = max((one.lease_wait_s for one in ready), default=0.0)
     if wait_s:

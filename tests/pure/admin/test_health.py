@@ -25,7 +25,7 @@ from topology.membership import Membership, MembershipConfig
 from topology.membership import NodeUse as ClusterNodeState
 from topology.placement import arrange_regions
 from topology.quorum import Durability, QuorumConfig
-from topology.stream_policy import DEFAULT_LOCATION
+from topology.stream_policy import DEFAULT_LOCATION, PlacementTerms, PolicyKind
 
 THREE = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2, min_regions=2)
 
@@ -160,6 +160,24 @@ def test_a_ledger_without_an_ack_set_is_a_reason() -> None:
 
     assert any("ledger 1 has too few members up" in reason for reason in report.reasons)
     assert report.regions_spare == 0
+
+
+@pytest.mark.parametrize("fails_over", ["s/t", ""])
+def test_a_stream_whose_home_is_away_can_be_failed_over_if_it_has_mirrors(
+    fails_over: str,
+) -> None:
+    nodes = nodes_of("aaabbbccc")
+    terms = PlacementTerms(policy=PolicyKind.RACK_AWARE, region="a")
+    quorum = QuorumConfig(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    stream = StreamState("s/t", quorum, open_ledger(nodes[:3], quorum), terms, "", fails_over)
+    lost = judged(nodes, nodes[3:], stream).reasons
+    weak = judged(nodes, nodes[2:], stream).reasons
+
+    way_out = "if a is lost, see `geolog relay failover s/t --dry-run`"
+    assert [way_out in one for one in lost if one.startswith("stream s/t:")] == [
+        bool(fails_over)
+    ] * 2
+    assert not any(way_out in one for one in weak)
 
 
 def test_a_soft_ledger_is_a_reason() -> None:
