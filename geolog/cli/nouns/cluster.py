@@ -16,6 +16,14 @@ from geolog.settings.quantities import counted
 
 _LOOK_EVERY_S = 0.25
 
+_LINES = textwrap.TextWrapper(
+    width=96,
+    initial_indent="  - ",
+    subsequent_indent="    ",
+    break_long_words=False,
+    break_on_hyphens=False,  # Node ids and options are there to be copied.
+)
+
 
 @click.group(cls=Noun, name="cluster")
 def command() -> None:
@@ -92,7 +100,7 @@ def _show(report: HealthReport) -> None:
         document["fragments"] = f"{lie} in {counted(placement.ledgers, 'ledger')}"
     show(document, output)
     for reason in report.reasons:
-        print(textwrap.fill(reason, 96, initial_indent="  - ", subsequent_indent="    "))
+        print(_LINES.fill(reason))
 
 
 async def _wait_healthy(
