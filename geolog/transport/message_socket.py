@@ -61,6 +61,11 @@ class MessageSocket(Protocol):
 class ServedSocket(MessageSocket, Protocol):
     """A connection whose server can tell that a message has come, and leave it unread."""
 
+    @property
+    def next_arrived_s(self) -> float | None:
+        """When the message that `receive` returns at once had come; None if it would wait."""
+        ...
+
     async def wait_message(self) -> None:
         """Wait until a message has come: `receive` returns it at once, or raises its error.
 

@@ -102,7 +102,7 @@ class ServedWebSocket:
         self._buffer = ReceiveBuffer()
         self._message_bytes_max = message_bytes_max
         self._unread = unread.open(client_of(stream.peer), self._give_way, self._tell_change)
-        self._queue: deque[tuple[str | bytes, int]] = deque()
+        self._queue: deque[tuple[str | bytes, int, float]] = deque()
         self._queued_bytes = 0
         self._parts: list[str | bytes] = []
         self._parts_bytes = 0
@@ -185,12 +185,17 @@ class ServedWebSocket:
                 raise self._closed_error()
             assert self._failure is not None
             raise self._failure
-        message, size_bytes = self._queue.popleft()
+        message, size_bytes, _ = self._queue.popleft()
         self._queued_bytes -= size_bytes
         self._unread.give_back(size_bytes)
         if self._is_held:
             self._tell_change()
         return message
+
+    @property
+    def next_arrived_s(self) -> float | None:
+        """When the first message that waits had come."""
+        return self._queue[0][-1] if self._queue else None
 
     async def wait_message(self) -> None:
         """Wait until a message has come, or none will."""
@@ -430,7 +435,7 @@ class ServedWebSocket:
         self._drop_parts()
         size_bytes = _held_bytes(message)
         self._unread.take(size_bytes)
-        self._queue.append((message, size_bytes))
+        self._queue.append((message, size_bytes, trio.current_time()))
         self._queued_bytes += size_bytes
         if len(self._queue) == 1:
             self._tell_change()

@@ -3,13 +3,19 @@
 Theory of operation. One task takes frames in and hands their records to a writer, which shares
 the partition's owner with all other sessions. The other sends the answers, in the order of the
 frames. The first stops taking frames while `credit_bytes` are unanswered, so a client that does
-not read its answers is held back, and the proxy's memory is bounded. When the partition, the
-client or the proxy has too much unanswered in all its sessions, frames are refused at once, see
-`AppendAdmission`. Appends at ack level `received` are answered when they are in memory, at the
-proxy that owns the partition.
+not read its answers is held back, and the proxy's memory is bounded. Appends at ack level
+`received` are answered when they are in memory, at the proxy that owns the partition.
 
-An append may have a time limit. It is heeded until the first of its records is handed to the
-writer: before that nothing of it is in the log, later nobody knows.
+A frame is admitted or refused once it has come, before it is looked at: when the partition, the
+client or the proxy has too much unanswered in all its sessions, it is refused, see
+`AppendAdmission`. Sessions append their admitted frames in turns of about a millisecond. So
+frames count before their turn comes, and none waits unseen. A
+client that was told when to come back, and sends before that, is not read until then, but for
+a second at most.
+
+An append may have a time limit, which runs from its arrival. It is heeded until the first of
+its records is handed to the writer: before that nothing of it is in the log, later nobody
+knows.
 
 A frame that is no message, or an append that is refused, is answered like any other, and the
 session goes on. It ends when its target is lost, e.g. to another proxy: a last frame, without
@@ -54,7 +60,7 @@ from geolog.wire.session.messages import (
     SessionHello,
 )
 from regions.proxy.append_targets import AppendTarget
-from regions.proxy.protocol.append_admission import RefusedSeqs
+from regions.proxy.protocol.append_admission import Comeback, RefusedSeqs
 from regions.proxy.session_host import SessionHost, failure_of, send_answer
 from regions.proxy.traffic import AppendOutcome
 from topology.errors import GeologError, InvalidArgumentError, OverCapacityError
@@ -68,6 +74,22 @@ GOAWAY_S = 1.0
 WRITERS_MAX = 64
 """Named writers on one session."""
 
+HELD_S_MAX = 1.0
+"""How long a client is not read that sends before it may come back."""
+
+_TURN_COST = 100
+"""A session lets others run once it has done as much as it takes to append so many records."""
+_FRAME_COST = 8
+"""Cost of a frame besides its records."""
+_COST_BYTES = 256
+"""Bytes that cost as much as a record."""
+_REFUSAL_PART = 8
+"""The bytes of a frame that is refused cost this part."""
+_AHEAD_COUNT_MAX = 1000
+"""Frames that are judged before others run."""
+_RECORDS_AT_ONCE = 500
+"""Records of one frame that are handed over before others run."""
+
 
 class TimeLimitError(GeologError):
     """The proxy could not begin an append in its time: nothing of it is in the log. Retry."""
@@ -80,19 +102,23 @@ class TimeLimitError(GeologError):
 class _Unanswered:
     """A frame that was taken in, and what its answer needs."""
 
-    head: AppendHead | None
-    """None if there is none, because the frame cannot be read."""
-    append: AppendRequest | None
-    """None if it was refused before it was looked at, or is no append."""
+    frame: str | bytes | None
+    """As it came; None once it was read."""
     partition: str
     """The partition or stream that it counts for."""
     size_bytes: int
-    taken_s: float
+    arrived_s: float
+    head: AppendHead | None = None
+    """None if there is none, because the frame cannot be read."""
+    append: AppendRequest | None = None
+    """None if it was refused before it was looked at, or is no append."""
     pendings: list[Pending] = attrs.field(factory=list)
     error: GeologError | None = None
     id: AppendId | None = None
     is_shared: bool = False
     """Whether it counts for its partition and client, too."""
+    is_called_back: bool = False
+    """Whether it was refused, and its answer tells when the session may come back."""
 
 
 class AppendSession:
@@ -107,7 +133,10 @@ class AppendSession:
         writer_id: str | None,
         *,
         client: str,
+        holds_back: bool = True,
     ) -> None:
+        """Serve a client. holds_back: whether to leave unread what it sends too soon."""
+        self._holds_back = holds_back
         self._socket = socket
         self._codec = codec
         self._host = host
@@ -116,10 +145,24 @@ class AppendSession:
         self._client = client
         self._refused = RefusedSeqs()
         self._writers: dict[str | None, Writer] = {}
+        self._comeback = Comeback()
+        self._told_until_s = -math.inf
+        """When the client may come back, as far as it was told."""
+        self._ahead: deque[_Unanswered] = deque()
+        """Frames that were admitted or refused, and wait for their turn."""
         self._in_hand: _Unanswered | None = None
-        """The frame that is being taken in."""
+        """The frame that is being appended."""
         self._unanswered: deque[_Unanswered] = deque()
+        """Frames that were appended or refused."""
         self._unanswered_bytes = 0
+        """Of all of these."""
+        self._free_s = -math.inf
+        """Until when the session itself was the reason that frames waited."""
+        self._turn_cost = 0
+        self._ahead_count = 0
+        """Frames that were judged ahead since others ran."""
+        self.begun_count = 0
+        """Frames that it has begun to append."""
         self._changed = trio.Event()
 
     def __repr__(self) -> str:
@@ -136,7 +179,7 @@ class AppendSession:
         finally:
             if self._in_hand is not None:
                 self._free(self._in_hand)
-            for one in self._unanswered:
+            for one in (*self._ahead, *self._unanswered):
                 self._free(one)
 
     async def _serve(self) -> None:
@@ -181,6 +224,7 @@ class AppendSession:
             writer = self._writers[writer_id] = await stack.enter_async_context(
                 self._target.open_writer(writer_id)
             )
+            self._free_s = trio.current_time()
         return writer
 
     # Frames in.
@@ -188,79 +232,151 @@ class AppendSession:
     async def _take_frames(self, stack: AsyncExitStack) -> None:
         """Take frames in until the client leaves: SocketClosedError."""
         while True:
-            await self._wait_credit()
-            frame = await self._host.in_flight.next_message(self._socket)
-            await self._take(stack, frame)
+            if not self._ahead:
+                await self._wait_credit()
+                await self._wait_comeback()
+                self._admit(*await self._host.in_flight.next_message(self._socket))
+            while self._may_read_ahead():
+                self._ahead_count += 1
+                self._admit(*await self._host.in_flight.next_message(self._socket))
+            await self._take(stack, self._ahead.popleft())
+            if self._turn_cost >= _TURN_COST:
+                self._turn_cost = self._ahead_count = 0
+                await trio.lowlevel.checkpoint()
+
+    def _may_read_ahead(self) -> bool:
+        """Whether a frame can be judged now that has come while others wait for their turn."""
+        now_s = trio.current_time()
+        if not self._has_credit():
+            self._free_s = now_s
+            return False
+        return (
+            self._turn_cost < _TURN_COST
+            and self._ahead_count < _AHEAD_COUNT_MAX
+            and now_s >= self._told_until_s
+            and self._host.in_flight.has_next(self._socket)
+        )
+
+    def _has_credit(self) -> bool:
+        return (
+            self._unanswered_bytes < self._host.config.credit_bytes
+            and len(self._unanswered) + len(self._ahead) < UNANSWERED_MAX
+        )
 
     async def _wait_credit(self) -> None:
-        while (
-            self._unanswered_bytes >= self._host.config.credit_bytes
-            or len(self._unanswered) >= UNANSWERED_MAX
-        ):
+        while not self._has_credit():
             await self._changed.wait()
+            self._free_s = trio.current_time()
 
-    async def _take(self, stack: AsyncExitStack, frame: str | bytes) -> None:
-        taken = _Unanswered(None, None, self._target.name, len(frame), trio.current_time())
-        self._in_hand = taken
+    async def _wait_comeback(self) -> None:
+        """Leave alone what the client sends although it was told to wait, but not for long."""
+        await self._socket.wait_message()
+        now_s = trio.current_time()
+        if now_s < self._told_until_s:
+            await trio.sleep_until(min(self._told_until_s, now_s + HELD_S_MAX))
+            self._free_s = trio.current_time()
+
+    def _admit(self, frame: str | bytes, arrived_s: float) -> None:
+        """Admit a frame, which counts from now on, or refuse it; its turn comes later."""
+        taken = _Unanswered(frame, self._target.name, len(frame), arrived_s)
+        taken.error = self._host.in_flight.refusal_of(
+            taken.partition,
+            self._client,
+            taken.size_bytes,
+            waited_s=trio.current_time() - max(arrived_s, self._free_s),
+            comeback=self._comeback,
+        )
+        if taken.error is None:
+            self._share(taken)
+        else:
+            taken.is_called_back = True
+            self._turn_cost += _FRAME_COST + len(frame) // _COST_BYTES // _REFUSAL_PART
+            with suppress(BadFrameError):  # Told in its turn.
+                self._read(taken)
+            self._forget(taken)
+        self._ahead.append(taken)
+        self._unanswered_bytes += taken.size_bytes
+
+    def _read(self, taken: _Unanswered) -> Document:
+        """Read the frame up to its head. BadFrameError."""
+        assert taken.frame is not None, "it is read once"
+        frame, taken.frame = taken.frame, None
         try:
             document = self._codec.parse(frame)
-            taken.head = head_of(document)
-            taken.id = taken.head.id
-            taken.error = self._refusal_of(taken)  # First: what is refused must cost little.
+        except BadFrameError as error:
+            taken.error, taken.is_called_back = error, False
+            raise
+        taken.head = head_of(document)
+        taken.id = taken.head.id
+        return document
+
+    async def _take(self, stack: AsyncExitStack, taken: _Unanswered) -> None:
+        """Append a frame that was admitted, and have it answered."""
+        self._in_hand = taken
+        if taken.error is None:
+            await self._take_admitted(stack, taken)
+        elif taken.is_called_back:
+            self._note_refused(taken)
+        if taken.error is not None:
+            taken.error.__traceback__ = None  # It has this frame: the two would be a cycle.
+        self._in_hand = None
+        self._unanswered.append(taken)
+        self._tell_change()
+
+    async def _take_admitted(self, stack: AsyncExitStack, taken: _Unanswered) -> None:
+        size_bytes = taken.size_bytes
+        try:
+            document = self._read(taken)
+            taken.error = self._overtaking(taken)
             if taken.error is None:
-                self._share(taken)
+                self.begun_count += 1
                 taken.append = _append_of(document)
+                self._turn_cost += len(taken.append.records)
                 await self._append(stack, taken.append, taken)
         except BadFrameError as error:
-            taken.error, taken.id = error, error.id
-            self._note_taken(taken)
-        except (OverCapacityError, TimeLimitError) as error:
             taken.error = error
-            if not taken.pendings:
-                self._note_refused(taken)
+            self._note_taken(taken)
         except GeologError as error:
             taken.error = error
             if not error.retriable:
                 self._note_taken(taken)
+            elif not taken.pendings:
+                self._note_refused(taken)
         else:
             if taken.error is None:
                 self._note_taken(taken)
             else:
                 self._note_refused(taken)
-        if taken.error is not None:
-            taken.error.__traceback__ = None  # It has this frame: the two would be a cycle.
-        self._share(taken)
-        self._in_hand = None
-        self._unanswered.append(taken)
-        self._unanswered_bytes += taken.size_bytes
-        self._tell_change()
+        self._turn_cost += _FRAME_COST + size_bytes // _COST_BYTES
 
-    def _refusal_of(self, taken: _Unanswered) -> OverCapacityError | None:
-        """Why not to look at a frame: too much is unanswered, or an earlier seq comes first.
+    def _overtaking(self, taken: _Unanswered) -> OverCapacityError | None:
+        """Why not to append a frame yet: an earlier one of its writer was refused.
 
         It is not raised, as it must not cost a traceback.
         """
-        refusal = self._host.in_flight.refusal_of(
-            taken.partition, self._client, taken.size_bytes
-        )
         numbered = self._numbered(taken)
-        if refusal is None and numbered is not None:
-            refusal = self._refused.refusal_of(*numbered)
+        refusal = None if numbered is None else self._refused.refusal_of(*numbered)
+        taken.is_called_back = (
+            refusal is not None and self._comeback.until_s > trio.current_time()
+        )
         return refusal
 
     def _share(self, taken: _Unanswered) -> None:
-        """Count it for its partition and client, unless it was."""
-        if not taken.is_shared:
-            taken.is_shared = True
-            self._host.in_flight.take_share(taken.partition, self._client, taken.size_bytes)
+        """Count it for its partition and client."""
+        taken.is_shared = True
+        self._host.in_flight.take_share(taken.partition, self._client, taken.size_bytes)
 
     def _note_refused(self, taken: _Unanswered) -> None:
         """Nothing of the frame is kept, and later numbers of its writer have to wait."""
-        self._free(taken)
-        taken.size_bytes = 0
+        self._unanswered_bytes -= taken.size_bytes
+        self._forget(taken)
         numbered = self._numbered(taken)
         if numbered is not None:
             self._refused.on_refused(*numbered)
+
+    def _forget(self, taken: _Unanswered) -> None:
+        self._free(taken)
+        taken.size_bytes = 0
 
     def _note_taken(self, taken: _Unanswered) -> None:
         """The frame is judged for good, so later numbers of its writer need not wait for it."""
@@ -289,15 +405,17 @@ class AppendSession:
         writer_id = append.writer if append.writer is not None else self._writer_id
         if append.seq is not None and writer_id is None:
             raise InvalidArgumentError("seq needs a writer: name it in the frame or the path")
-        due_s = math.inf if append.timeout_s is None else taken.taken_s + append.timeout_s
+        due_s = math.inf if append.timeout_s is None else taken.arrived_s + append.timeout_s
         while (successor := self._target.successor) is not None:
             if not self._unanswered:
                 self._target, self._writers = successor, {}
                 break
             await _wait_until(self._changed.wait, due_s)
+            self._free_s = trio.current_time()
         writer = await self._writer_of(stack, writer_id)
-        wanted = [
-            RecordFields(
+        wanted: list[RecordFields] = []
+        for place, record in enumerate(append.records):
+            fields = RecordFields(
                 value=record.value,
                 key=record.key,
                 headers=record.headers,
@@ -306,16 +424,27 @@ class AppendSession:
                 seq=None if append.seq is None else append.seq + place,
                 expect_sequence=append.expect_sequence if place == 0 else None,
             )
-            for place, record in enumerate(append.records)
-        ]
-        for fields in wanted:
             size_of(fields)  # Raises what can be known of each record at once.
+            wanted.append(fields)
+            if len(wanted) % _RECORDS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
         if append.ack == "received":
             self._target.want_received()
         _check_time(due_s)
         for fields in wanted:
-            taken.pendings.append(await _taken_in(writer, fields, due_s))
+            taken.pendings.append(await self._taken_in(writer, fields, due_s))
             due_s = math.inf  # From here on, the append is under way.
+            if len(taken.pendings) % _RECORDS_AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()
+
+    async def _taken_in(self, writer: Writer, fields: RecordFields, due_s: float) -> Pending:
+        """Hand one record to the writer once there is room for it. TimeLimitError."""
+        while True:
+            try:
+                return writer.append_fields_nowait(fields)
+            except trio.WouldBlock:
+                await _wait_until(writer.wait_writable, due_s)
+                self._free_s = trio.current_time()
 
     # Answers out.
 
@@ -327,7 +456,7 @@ class AppendSession:
                 await self._changed.wait()
             unanswered = self._unanswered[0]
             answer = await self._answer_of(unanswered)
-            latency_s = trio.current_time() - unanswered.taken_s
+            latency_s = trio.current_time() - unanswered.arrived_s
             self._host.traffic.frames.note(_outcome_of(answer), latency_s)
             self._unanswered.popleft()
             self._unanswered_bytes -= unanswered.size_bytes
@@ -343,6 +472,10 @@ class AppendSession:
     async def _answer_of(self, unanswered: _Unanswered) -> Ack | ErrorAnswer:
         receipts = await _receipts_of(unanswered)
         if isinstance(receipts, GeologError):
+            if unanswered.is_called_back and isinstance(receipts, OverCapacityError):
+                receipts.retry_after_s = self._comeback.after_s(trio.current_time())
+                if self._holds_back:
+                    self._told_until_s = self._comeback.until_s
             return failure_of(receipts, unanswered.id)
         append = unanswered.append
         assert append is not None
@@ -365,7 +498,7 @@ class AppendSession:
         await self._host.draining.wait()
         await self._send(Goaway())
         await trio.sleep(GOAWAY_S)
-        while self._unanswered:
+        while self._unanswered or self._ahead:
             await self._changed.wait()
         await self._socket.close(CLOSE_RESTART, "the proxy is going away")
 
@@ -375,15 +508,6 @@ def _append_of(document: Document) -> AppendRequest:
     if not isinstance(message, AppendRequest):
         raise InvalidArgumentError("credits and commits are for reads; this session appends")
     return message
-
-
-async def _taken_in(writer: Writer, fields: RecordFields, due_s: float) -> Pending:
-    """Hand one record to the writer once there is room for it. TimeLimitError."""
-    while True:
-        try:
-            return writer.append_fields_nowait(fields)
-        except trio.WouldBlock:
-            await _wait_until(writer.wait_writable, due_s)
 
 
 async def _wait_until(wait: Callable[[], Awaitable[None]], due_s: float) -> None:

@@ -69,6 +69,10 @@ class ProxyConfig:
     as a whole; at the limit, frames and lines get code 429, and when to come back, and geolog's
     own clients are held back."""
 
+    append_queue_s: float = 1.0
+    """Longest time that a frame or line may wait because the proxy has too much to do; then it
+    gets code 429, and when to come back."""
+
     unread_bytes_max: int = 128 << 20
     """Bytes of messages that have come, whole or in part, and that no session has taken. At the
     limit, the longest message that has come in part is dropped with 429, and connections that
@@ -106,6 +110,7 @@ class ProxyConfig:
             "credit_bytes",
             "in_flight_bytes_max",
             "partition_in_flight_bytes_max",
+            "append_queue_s",
             "unread_bytes_max",
             "idle_release_s",
             "balance_pause_s",

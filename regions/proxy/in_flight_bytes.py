@@ -18,7 +18,7 @@ session, so no session waits for another's client for long.
 import trio
 
 from geolog.transport.message_socket import ServedSocket
-from regions.proxy.protocol.append_admission import AppendAdmission
+from regions.proxy.protocol.append_admission import AppendAdmission, Comeback
 from topology.errors import OverCapacityError
 
 Message = str | bytes
@@ -67,16 +67,22 @@ class InFlightBytes:
         """Wait until some were given back."""
         await self._changed.wait()
 
-    async def next_message(self, socket: ServedSocket) -> Message:
+    async def next_message(self, socket: ServedSocket) -> tuple[Message, float]:
         """The next message of a session, once there is room for it; its length counts then.
 
-        Errors as of `MessageSocket.receive`.
+        Also when it came. Errors as of `MessageSocket.receive`.
         """
         await socket.wait_message()
         await self._wait_room()
+        arrived_s = socket.next_arrived_s
         message = await socket.receive()
         self.take(len(message))
-        return message
+        return message, trio.current_time() if arrived_s is None else arrived_s
+
+    def has_next(self, socket: ServedSocket) -> bool:
+        """Whether `next_message` has one at once."""
+        is_full = self._bytes >= self.max_bytes or self._turn.locked()
+        return socket.next_arrived_s is not None and not is_full
 
     async def _wait_room(self) -> None:
         """Wait in turn. The next one looks at the bound only once this task waits again."""
@@ -88,11 +94,26 @@ class InFlightBytes:
     # Of one partition and client.
 
     def refusal_of(
-        self, partition: str, client: str, size_bytes: int
+        self,
+        partition: str,
+        client: str,
+        size_bytes: int,
+        *,
+        waited_s: float,
+        comeback: Comeback,
     ) -> OverCapacityError | None:
-        """Why to refuse a frame of this size, which was taken; None to append it."""
+        """Why to refuse a frame of this size, which was taken; None to append it.
+
+        See `AppendAdmission.refusal_of`.
+        """
         return self._admission.refusal_of(
-            partition, client, size_bytes, proxy_bytes=self._bytes - size_bytes
+            partition,
+            client,
+            size_bytes,
+            proxy_bytes=self._bytes - size_bytes,
+            waited_s=waited_s,
+            now_s=trio.current_time(),
+            comeback=comeback,
         )
 
     async def next_of(self, socket: ServedSocket, client: str) -> Message:

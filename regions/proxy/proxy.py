@@ -215,7 +215,9 @@ async def _serve_at(
             held=held,
             rng=seams.rng,
             now_us=seams.now_us,
-            in_flight=InFlightBytes(config.in_flight_bytes_max, _admission_of(config)),
+            in_flight=InFlightBytes(
+                config.in_flight_bytes_max, _admission_of(config, seams.rng)
+            ),
             origins=Origins.of(config.allow_origin, _addresses(listeners, record)),
         )
         endpoint = Endpoint(listeners.websocket, seams.messages, host, nursery)
@@ -282,13 +284,15 @@ async def _serve_at(
             await _wait_idle(endpoint, http)
 
 
-def _admission_of(config: ProxyConfig) -> AppendAdmission:
+def _admission_of(config: ProxyConfig, rng: random.Random) -> AppendAdmission:
     # Early: before the proxy stops reading, which would hold up sealed batches, too.
     proxy_bytes_max = int(config.in_flight_bytes_max * _EARLY_SHARE)
     return AppendAdmission(
         proxy_bytes_max=proxy_bytes_max,
         partition_bytes_max=config.partition_in_flight_bytes_max,
         client_bytes_max=int(config.in_flight_bytes_max * config.client_share),
+        queue_s_max=config.append_queue_s,
+        rng=rng,
     )
 
 

@@ -45,6 +45,7 @@ class MemoryMessageSocket:
         self._is_closed = False
         self._pings: deque[_Ping] = deque()
         self._next: str | bytes | None = None
+        self._next_arrived_s = 0.0
         self.subprotocol: str | None = None
 
     def __repr__(self) -> str:
@@ -62,10 +63,16 @@ class MemoryMessageSocket:
         message, self._next = self._next, None
         return message
 
+    @property
+    def next_arrived_s(self) -> float | None:
+        """When the message that was waited for had come."""
+        return None if self._next is None else self._next_arrived_s
+
     async def wait_message(self) -> None:
         """Wait until a message has come. SocketClosedError."""
         if self._next is None:
             self._next = await self._next_message()
+            self._next_arrived_s = trio.current_time()
 
     async def _next_message(self) -> str | bytes:
         try:

@@ -106,6 +106,11 @@ class _ShiftedServedSocket(_ShiftedSocket):
 
     _served: ServedSocket = attrs.field(kw_only=True)
 
+    @property
+    def next_arrived_s(self) -> float | None:
+        """See `ServedSocket`."""
+        return self._served.next_arrived_s
+
     async def wait_message(self) -> None:
         """See `ServedSocket`."""
         await self._served.wait_message()

@@ -41,21 +41,16 @@ from topology.errors import (
     first_of,
 )
 
-_TURN_LINES = 100
-"""Lines that a session takes before it lets other tasks run."""
-
 
 class LineSocket:
     """The socket of a session whose frames are known already; keeps the answers."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
+    def __init__(self, lines: Sequence[str], arrived_s: float) -> None:
         self._lines = lines
+        self._arrived_s = arrived_s
         self._changed = trio.Event()
         self._closed: SocketClosedError | None = None
-        self._turn_count = -1
-        """Lines that were taken when others had a turn."""
-        self.taken_count = 0
-        """Lines that the session has begun to append."""
+        self._taken_count = 0
         self.answers: list[str] = []
 
     def __repr__(self) -> str:
@@ -74,18 +69,21 @@ class LineSocket:
     async def receive(self) -> str:
         """The next line; SocketClosedError once all are answered."""
         await self.wait_message()
-        if self._closed is not None or self.taken_count == len(self._lines):
+        if self._closed is not None or self._taken_count == len(self._lines):
             raise self._closed or SocketClosedError(None, "the request is over")
-        line = self._lines[self.taken_count]
-        self.taken_count += 1
+        line = self._lines[self._taken_count]
+        self._taken_count += 1
         return line
+
+    @property
+    def next_arrived_s(self) -> float | None:
+        """When the request had come, while a line is left."""
+        has_next = self._closed is None and self._taken_count < len(self._lines)
+        return self._arrived_s if has_next else None
 
     async def wait_message(self) -> None:
         """Return while a line is left; else wait until all are answered."""
-        if self._closed is None and self.taken_count < len(self._lines):
-            if self.taken_count % _TURN_LINES == 0 and self.taken_count != self._turn_count:
-                self._turn_count = self.taken_count
-                await trio.lowlevel.checkpoint()
+        if self.next_arrived_s is not None:
             return
         while self._closed is None and len(self.answers) < len(self._lines):
             await self._changed.wait()
@@ -126,7 +124,8 @@ class HttpAppends:
             raise _going_away()
         async with self._bodies.read(request) as body:
             client = request.client.host if request.client is not None else ""
-            answers = await self._append_lines(client, path, _lines_of(body))
+            arrived_s = trio.current_time()
+            answers = await self._append_lines(client, path, _lines_of(body), arrived_s)
         return Response(
             "".join(f"{answer}\n" for answer in answers),
             status_code=_status_of(answers),
@@ -135,38 +134,46 @@ class HttpAppends:
         )
 
     async def _append_lines(
-        self, client: str, path: AppendPath, lines: list["_Line"]
+        self, client: str, path: AppendPath, lines: list["_Line"], arrived_s: float
     ) -> list[str]:
         """An answer to each line; an error if none was begun."""
-        socket = LineSocket([line.text for line in lines])
-        error = await self._run_session(client, socket, path)
-        if isinstance(error, MovedError) and error.http is None and not socket.taken_count:
+        socket = LineSocket([line.text for line in lines], arrived_s)
+        error, begun_count = await self._run_session(client, socket, path)
+        if isinstance(error, MovedError) and error.http is None and not begun_count:
             # There is no address to send the client to.
-            error = await self._run_session(
+            error, begun_count = await self._run_session(
                 client, socket, attrs.evolve(path, redirect="forward")
             )
-        if error is not None and not socket.taken_count:
+        if error is not None and not begun_count:
             self._host.traffic.redirects_count += isinstance(error, MovedError)
             raise error
         unanswered = enumerate(lines[len(socket.answers) :], len(socket.answers))
         return socket.answers + [
-            _answer_to_rest(line, error or _going_away(), is_taken=at < socket.taken_count)
+            _answer_to_rest(line, error or _going_away(), is_taken=at < begun_count)
             for at, line in unanswered
         ]
 
     async def _run_session(
         self, client: str, socket: LineSocket, path: AppendPath
-    ) -> GeologError | None:
-        """Why the session ended, if not because all lines are answered."""
+    ) -> tuple[GeologError | None, int]:
+        """Why the session ended, if not because all lines are answered; lines it has begun."""
         error: GeologError | None = None
+        session: AppendSession | None = None
         try:
             async with open_target(self._host, path) as target:
-                await AppendSession(
-                    socket, JSON_FRAMES, self._host, target, path.writer, client=client
-                ).run()
+                session = AppendSession(
+                    socket,
+                    JSON_FRAMES,
+                    self._host,
+                    target,
+                    path.writer,
+                    client=client,
+                    holds_back=False,
+                )
+                await session.run()
         except* GeologError as errors:
             error = first_of(errors)
-        return error
+        return error, 0 if session is None else session.begun_count
 
 
 @attrs.frozen

@@ -2,8 +2,17 @@
 
 Theory of operation. Each frame that was taken counts its bytes until it is answered: for the
 proxy, for its partition, and for its client. Above a bound the next frame is refused, at once
-and early: waiting would only make the queue longer, and the answers late. The refusal says when
-to come back: when half of the bound is free, at the speed of the last answers.
+and early: waiting would only make the queue longer, and the answers late.
+
+A refusal costs time, too, so clients should come back when most of what they send then can be
+taken. A client is told to come back when half of the bound is free, at the speed of the last
+answers, and not before those who were told earlier have come and been served. Several bytes
+are reckoned for each one that was refused, as a session sends all that it has. A little chance
+keeps apart those who are told at the same moment. Until its time, each further refusal tells a
+session the same time (`Comeback`).
+
+A frame may also have waited too long because the proxy had no time for it. Then it is refused
+as well, so that an answer that comes at all comes in time.
 
 Sealed batches count, too, but none is refused: it waits at the bound of its partition or client
 (`full_of`), until a tenth of it is free. So a session that waits need not look at every answer.
@@ -15,34 +24,142 @@ later ones that its session sends, until the refused one comes again (`RefusedSe
 Invariant: a partition or client without a frame has no entry here.
 """
 
+import math
+import random
 from collections.abc import Iterator
+
+import attrs
 
 from topology.errors import OverCapacityError
 
 _FREED_SHARE = 0.9
 _WINDOW_S = 1.0
 """Answers are counted for this long to get their speed."""
+_WINDOW_S_MIN = 0.1
+"""A speed is known after this long."""
+_LOADED_PART = 4
+"""They tell what can be done only while at least the bound divided by this is unanswered."""
+_RETURNED_PER_REFUSED = 6
+"""Bytes that a session is expected to send when it comes back, for each one that was refused.
+An overload that lasts settles where about as many are taken for each one that is refused."""
+_RETURNED_PART = 2
+"""A session is expected to send at most the bound divided by this."""
 _RETRY_S_MIN = 0.05
-_RETRY_S_MAX = 10.0
+_RETRY_S_MAX = 8.0
+_RETRY_SPREAD = 0.25
+"""Clients come back sooner or later by up to this part of the time."""
 
-_Share = tuple[str, dict[str, int], str, int]
-"""A name to tell, counts, the key in them, and the bound on its count."""
+
+@attrs.define(eq=False)
+class Comeback:
+    """When one session may send again what was refused. The session keeps it."""
+
+    until_s: float = -math.inf
+    room_bytes: int = 0
+    """How much more it may be expected to send then."""
+
+    def after_s(self, now_s: float) -> float:
+        """How long that is from now on."""
+        return round(max(self.until_s - now_s, _RETRY_S_MIN), 2)
+
+
+@attrs.define(eq=False)
+class _Speed:
+    """How fast bytes are answered while there is enough to do."""
+
+    _began_s: float | None = None
+    """None while there is not."""
+    _bytes: int = 0
+    _bytes_per_s: float = 0.0
+
+    def note(self, count: int, now_s: float, *, is_loaded: bool) -> None:
+        """So many were answered now."""
+        if self._began_s is not None:
+            self._bytes += count
+            self._end_window(now_s, _WINDOW_S if is_loaded else _WINDOW_S_MIN)
+        if not is_loaded:
+            self._began_s, self._bytes = None, 0
+        elif self._began_s is None:
+            self._began_s = now_s
+
+    def _end_window(self, now_s: float, after_s: float) -> None:
+        assert self._began_s is not None, "it is loaded"
+        passed_s = now_s - self._began_s
+        if passed_s >= after_s:
+            self._bytes_per_s = self._bytes / passed_s
+            self._bytes, self._began_s = 0, now_s
+
+    def at(self, now_s: float) -> float:
+        """The speed in the last window; 0 while it is not known."""
+        if not self._bytes_per_s and self._began_s is not None:
+            self._end_window(now_s, _WINDOW_S_MIN)
+        return self._bytes_per_s
+
+
+@attrs.define(eq=False)
+class _Share:
+    """What counts towards one bound."""
+
+    name: str
+    bound: int
+    bytes: int = 0
+    speed: _Speed = attrs.field(factory=_Speed)
+    served_s: float = -math.inf
+    """When those who were told to come back will have been served."""
+
+    def __repr__(self) -> str:
+        return f"{self.bytes} of {self.bound}"
+
+    def refuses(self, size_bytes: int) -> bool:
+        """Whether a frame is too much. One that is larger than the bound is taken alone."""
+        return self.bytes > 0 and self.bytes + size_bytes > self.bound
+
+    def note_speed(self, answered_bytes: int, now_s: float) -> None:
+        """Note that so many bytes were answered, which do not count any more."""
+        is_loaded = self.bytes >= self.bound // _LOADED_PART
+        self.speed.note(answered_bytes, now_s, is_loaded=is_loaded)
+
+    def call_back(
+        self, comeback: Comeback, bytes_per_s: float, now_s: float, rng: random.Random
+    ) -> None:
+        """Decide when a session may come back."""
+        after_s = OverCapacityError.retry_after_s
+        if bytes_per_s:
+            free_s = (self.bytes - self.bound // 2) / bytes_per_s
+            after_s = max(free_s, self.served_s - now_s)
+        after_s = min(max(after_s, _RETRY_S_MIN), _RETRY_S_MAX)
+        self.served_s = now_s + after_s
+        comeback.until_s = now_s + after_s * rng.uniform(1 - _RETRY_SPREAD, 1 + _RETRY_SPREAD)
+        comeback.room_bytes = self.bound // _RETURNED_PART
+
+    def expect(self, comeback: Comeback, refused_bytes: int, bytes_per_s: float) -> None:
+        """Reckon with what a session will send because this was refused."""
+        if bytes_per_s:
+            count = min(_RETURNED_PER_REFUSED * refused_bytes, comeback.room_bytes)
+            comeback.room_bytes -= count
+            self.served_s += count / bytes_per_s
 
 
 class AppendAdmission:
     """Bytes of frames and batches without an answer, and the bounds on them."""
 
     def __init__(
-        self, *, proxy_bytes_max: int, partition_bytes_max: int, client_bytes_max: int
+        self,
+        *,
+        proxy_bytes_max: int,
+        partition_bytes_max: int,
+        client_bytes_max: int,
+        queue_s_max: float,
+        rng: random.Random,
     ) -> None:
-        self._proxy_max = proxy_bytes_max
+        """Nothing is in flight. rng: spreads the times that clients are told."""
+        self._proxy = _Share("this proxy", proxy_bytes_max)
         self._partition_max = partition_bytes_max
         self._client_max = client_bytes_max
-        self._by_partition: dict[str, int] = {}
-        self._by_client: dict[str, int] = {}
-        self._answered_bytes = 0
-        self._window_began_s = 0.0
-        self._bytes_per_s = 0.0
+        self._queue_s_max = queue_s_max
+        self._rng = rng
+        self._by_partition: dict[str, _Share] = {}
+        self._by_client: dict[str, _Share] = {}
         self.refusals_count = 0
         """Frames refused so far."""
 
@@ -50,45 +167,78 @@ class AppendAdmission:
         return f"AppendAdmission({self._by_partition}, {self._by_client})"
 
     def refusal_of(
-        self, partition: str, client: str, size_bytes: int, *, proxy_bytes: int
+        self,
+        partition: str,
+        client: str,
+        size_bytes: int,
+        *,
+        proxy_bytes: int,
+        waited_s: float,
+        now_s: float,
+        comeback: Comeback,
     ) -> OverCapacityError | None:
         """Why not to take a frame of this size; None to take it.
 
         proxy_bytes: what is in flight in the proxy, sealed batches included. A frame that is
-        larger than a bound is taken if nothing else counts towards it.
+        larger than a bound is taken if nothing else counts towards it. waited_s: how long the
+        proxy had no time for it. comeback: that of its session, which says after a refusal
+        when the session may send again.
         """
-        shares = [
-            (name, counts.get(key, 0), bound)
-            for name, counts, key, bound in self._shares(partition, client)
-        ]
-        for subject, taken, bound in (*shares, ("this proxy", proxy_bytes, self._proxy_max)):
-            if taken and taken + size_bytes > bound:
-                self.refusals_count += 1
-                error = OverCapacityError(
-                    f"{subject} has {taken} bytes of unanswered appends; {bound} are allowed"
+        self._proxy.bytes = proxy_bytes
+        for share in (*self._shares(partition, client), self._proxy):
+            if share.refuses(size_bytes):
+                told = (
+                    f"{share.name} has {share.bytes} bytes of unanswered appends;"
+                    f" {share.bound} are allowed"
                 )
-                error.retry_after_s = self._retry_after_s(taken - bound // 2)
-                return error
+                return self._refusal(told, share, size_bytes, now_s, comeback)
+        if waited_s > self._queue_s_max:
+            told = f"this proxy had no time for the append for {waited_s:.1f} s"
+            late = self._by_partition.get(partition, self._proxy)
+            return self._refusal(told, late, size_bytes, now_s, comeback)
         return None
+
+    def _refusal(
+        self, told: str, share: _Share, size_bytes: int, now_s: float, comeback: Comeback
+    ) -> OverCapacityError:
+        self.refusals_count += 1
+        bytes_per_s = share.speed.at(now_s)
+        if now_s >= comeback.until_s:
+            share.call_back(comeback, bytes_per_s, now_s, self._rng)
+        share.expect(comeback, size_bytes, bytes_per_s)
+        error = OverCapacityError(told)
+        error.retry_after_s = comeback.after_s(now_s)
+        return error
 
     def full_of(self, partition: str | None, client: str | None) -> str | None:
         """The one of these two that is full: a batch has to wait for it; None if neither is."""
-        for name, counts, key, bound in self._shares(partition, client):
-            taken = counts.get(key, 0)
-            if taken and taken >= bound:
-                return name
+        for share in self._shares(partition, client):
+            if share.bytes >= share.bound:
+                return share.name
         return None
 
     def _shares(self, partition: str | None, client: str | None) -> Iterator[_Share]:
-        if partition is not None:
-            yield partition, self._by_partition, partition, self._partition_max
-        if client is not None:
-            yield f"client {client}", self._by_client, client, self._client_max
+        """Those of these two that have an entry."""
+        if partition is not None and partition in self._by_partition:
+            yield self._by_partition[partition]
+        if client is not None and client in self._by_client:
+            yield self._by_client[client]
 
     def take(self, partition: str | None, client: str, size_bytes: int) -> None:
         """A frame or batch was taken; without a partition while it is not known."""
-        for _, counts, key, _ in self._shares(partition, client):
-            counts[key] = counts.get(key, 0) + size_bytes
+        if not size_bytes:
+            return
+        self._proxy.bytes += size_bytes
+        if partition is not None:
+            share = self._by_partition.get(partition)
+            if share is None:
+                share = self._by_partition[partition] = _Share(partition, self._partition_max)
+            share.bytes += size_bytes
+        share = self._by_client.get(client)
+        if share is None:
+            name = f"client {client}"
+            share = self._by_client[client] = _Share(name, self._client_max)
+        share.bytes += size_bytes
 
     def give_back(
         self, partition: str | None, client: str, size_bytes: int, now_s: float
@@ -98,34 +248,27 @@ class AppendAdmission:
         The name is that of `full_of`; it may not have been full. Without a partition it was
         not appended at all.
         """
-        freed: list[str] = []
-        for name, counts, key, bound in self._shares(partition, client):
-            before = counts.get(key, 0)
-            left = before - size_bytes
-            assert left >= 0, f"{key}: more bytes were given back than taken"
-            if left:
-                counts[key] = left
-            else:
-                counts.pop(key, None)
-            low = _FREED_SHARE * bound
-            if before >= low and (left < low or not left):
-                freed.append(name)
+        if not size_bytes:
+            return []
+        self._proxy.bytes -= size_bytes
         if partition is not None:
-            self._note_answered(size_bytes, now_s)
+            self._proxy.note_speed(size_bytes, now_s)
+        freed: list[str] = []
+        for shares, key in ((self._by_partition, partition), (self._by_client, client)):
+            if key is None:
+                continue
+            share = shares[key]
+            before = share.bytes
+            share.bytes -= size_bytes
+            assert share.bytes >= 0, f"{key}: more bytes were given back than taken"
+            if partition is not None:
+                share.note_speed(size_bytes, now_s)
+            low = _FREED_SHARE * share.bound
+            if before >= low and (share.bytes < low or not share.bytes):
+                freed.append(share.name)
+            if not share.bytes:
+                del shares[key]
         return freed
-
-    def _note_answered(self, size_bytes: int, now_s: float) -> None:
-        self._answered_bytes += size_bytes
-        passed_s = now_s - self._window_began_s
-        if passed_s >= _WINDOW_S:
-            self._bytes_per_s = self._answered_bytes / passed_s
-            self._answered_bytes, self._window_began_s = 0, now_s
-
-    def _retry_after_s(self, surplus_bytes: int) -> float:
-        if not self._bytes_per_s:
-            return OverCapacityError.retry_after_s
-        after_s = surplus_bytes / self._bytes_per_s
-        return round(min(max(after_s, _RETRY_S_MIN), _RETRY_S_MAX), 2)
 
 
 class RefusedSeqs:

@@ -7,17 +7,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regions.proxy.protocol.append_admission import AppendAdmission, RefusedSeqs
+from regions.proxy.protocol.append_admission import AppendAdmission, Comeback, RefusedSeqs
 from topology.errors import OverCapacityError
 
 PROXY_MAX, PARTITION_MAX, CLIENT_MAX = 100, 50, 30
+QUEUE_S_MAX = 1.0
+SPREAD = 0.25
 
 
-def admission() -> AppendAdmission:
+def admission(scale: int = 1) -> AppendAdmission:
     return AppendAdmission(
-        proxy_bytes_max=PROXY_MAX,
-        partition_bytes_max=PARTITION_MAX,
-        client_bytes_max=CLIENT_MAX,
+        proxy_bytes_max=PROXY_MAX * scale,
+        partition_bytes_max=PARTITION_MAX * scale,
+        client_bytes_max=CLIENT_MAX * scale,
+        queue_s_max=QUEUE_S_MAX,
+        rng=random.Random(0),
+    )
+
+
+def refusal_of(
+    core: AppendAdmission,
+    partition: str,
+    client: str,
+    size: int,
+    *,
+    proxy_bytes: int = 0,
+    waited_s: float = 0.0,
+    now_s: float = 1.0,
+    comeback: Comeback | None = None,
+) -> OverCapacityError | None:
+    """Ask about a frame of a session that was not refused before."""
+    return core.refusal_of(
+        partition,
+        client,
+        size,
+        proxy_bytes=proxy_bytes,
+        waited_s=waited_s,
+        now_s=now_s,
+        comeback=comeback or Comeback(),
     )
 
 
@@ -46,7 +73,7 @@ def test_it_agrees_with_a_list_of_the_frames_in_flight(
             counts[one] and counts[one] + size > bound for one, bound in bounds.items()
         )
 
-        refusal = core.refusal_of(partition, client, size, proxy_bytes=counts["all"])
+        refusal = refusal_of(core, partition, client, size, proxy_bytes=counts["all"])
 
         assert (refusal is not None) == is_full
         if refusal is None:
@@ -57,19 +84,105 @@ def test_it_agrees_with_a_list_of_the_frames_in_flight(
     assert repr(core) == "AppendAdmission({}, {})"
 
 
-def test_a_refusal_says_when_half_of_the_bound_is_free_at_the_speed_of_the_answers() -> None:
-    core = admission()
-    for second in range(3):  # 25 bytes a second.
-        core.take("p", "a", 25)
-        core.give_back("p", "a", 25, now_s=float(second))
-    core.take("p", "a", 25)
-    core.take("p", "b", 25)
+def full_admission(*, bytes_per_s: int, now_s: float) -> AppendAdmission:
+    """A full partition whose frames have been answered at this speed until now."""
+    core = admission(scale=100)
+    core.take("p", "a", 2500)
+    core.take("p", "b", 2500)
+    for second in range(3):
+        core.give_back("p", "a", bytes_per_s, now_s=now_s - 2 + second)
+        core.take("p", "a", bytes_per_s)
+    return core
 
-    refusal = core.refusal_of("p", "c", 1, proxy_bytes=50)
+
+def is_about(found_s: float, told_s: float) -> bool:
+    return told_s * (1 - SPREAD) - 0.01 <= found_s <= told_s * (1 + SPREAD) + 0.01
+
+
+def test_a_refusal_says_when_half_of_the_bound_is_free_at_the_speed_of_the_answers() -> None:
+    core = full_admission(bytes_per_s=1000, now_s=5.0)
+
+    refusal = refusal_of(core, "p", "c", 1, now_s=5.0)
 
     assert refusal is not None
-    assert str(refusal) == "p has 50 bytes of unanswered appends; 50 are allowed"
-    assert refusal.retry_after_s == 1.0
+    assert str(refusal) == "p has 5000 bytes of unanswered appends; 5000 are allowed"
+    assert is_about(refusal.retry_after_s, 2.5)
+
+
+def test_a_session_is_told_the_same_time_at_each_refusal_until_then() -> None:
+    core, comeback = full_admission(bytes_per_s=1000, now_s=5.0), Comeback()
+
+    told_s = []
+    for tenth in range(10):
+        now_s = 5.0 + tenth / 10
+        refusal = refusal_of(core, "p", "c", 10, now_s=now_s, comeback=comeback)
+        assert refusal is not None
+        told_s.append(now_s + refusal.retry_after_s)
+
+    assert max(told_s) - min(told_s) <= 0.011
+
+
+def test_sessions_are_told_to_come_back_one_after_the_other_as_far_as_they_can_be_served() -> (
+    None
+):
+    core = full_admission(bytes_per_s=1000, now_s=5.0)
+
+    told_s = []
+    for _ in range(4):
+        refusal = refusal_of(core, "p", "c", 200, now_s=5.0)
+        assert refusal is not None
+        told_s.append(refusal.retry_after_s)
+
+    # Six bytes are expected back for each refused one: 1.2 s of answers for each session.
+    assert all(is_about(found, 2.5 + 1.2 * place) for place, found in enumerate(told_s))
+
+
+def test_one_session_cannot_put_off_all_others_for_long() -> None:
+    core, comeback = full_admission(bytes_per_s=1000, now_s=5.0), Comeback()
+    for _ in range(1000):
+        refusal_of(core, "p", "c", 1000, now_s=5.0, comeback=comeback)
+
+    refusal = refusal_of(core, "p", "d", 1, now_s=5.0)
+
+    assert refusal is not None
+    assert is_about(refusal.retry_after_s, 2.5 + 2.5)
+
+
+def test_the_speed_is_that_of_a_loaded_partition() -> None:
+    core = full_admission(bytes_per_s=1000, now_s=5.0)
+    core.give_back("p", "a", 2400, now_s=5.0)
+    core.give_back("p", "b", 2400, now_s=5.0)
+    for second in range(100):  # Clients send little.
+        core.take("p", "a", 1)
+        core.give_back("p", "a", 1, now_s=6.0 + second)
+    core.take("p", "a", 4800)
+
+    refusal = refusal_of(core, "p", "c", 1, now_s=105.0)
+
+    assert refusal is not None
+    assert is_about(refusal.retry_after_s, 2.5)
+
+
+@given(st.lists(st.integers(1, 5000), max_size=200), st.integers(0, 10_000))
+def test_nobody_is_told_to_stay_away_for_more_than_ten_seconds(
+    sizes: list[int], bytes_per_s: int
+) -> None:
+    core = full_admission(bytes_per_s=min(bytes_per_s, 2500), now_s=5.0)
+    for size in sizes:
+        refusal = refusal_of(core, "p", "c", size, now_s=5.0)
+
+        assert refusal is not None
+        assert 0 < refusal.retry_after_s <= 10
+
+
+def test_a_frame_that_the_proxy_had_no_time_for_is_refused() -> None:
+    core = admission()
+
+    refusal = refusal_of(core, "p", "a", 1, waited_s=QUEUE_S_MAX + 0.5)
+
+    assert refusal_of(core, "p", "a", 1, waited_s=QUEUE_S_MAX) is None
+    assert str(refusal) == "this proxy had no time for the append for 1.5 s"
+    assert core.refusals_count == 1
 
 
 @given(st.lists(FRAMES, min_size=1, max_size=30), st.randoms(use_true_random=False))
@@ -95,7 +208,7 @@ def test_whatever_batches_wait_for_is_freed_before_all_is_answered(
 
 
 def test_a_frame_above_a_bound_is_taken_alone() -> None:
-    assert admission().refusal_of("p", "a", 1_000, proxy_bytes=0) is None
+    assert refusal_of(admission(), "p", "a", 1_000) is None
 
 
 def test_later_numbers_wait_until_the_refused_one_comes_again() -> None:

@@ -30,6 +30,10 @@ class Unread:
     subprotocol: str | None = None
     origin: str | None = None
 
+    @property
+    def next_arrived_s(self) -> float | None:
+        return 0.0 if self.messages else None
+
     async def wait_message(self) -> None:
         if not self.messages:
             await trio.sleep_forever()
@@ -52,7 +56,11 @@ async def test_sessions_that_wait_for_room_pass_the_bound_by_one_message_and_go_
     None
 ):
     admission = AppendAdmission(
-        proxy_bytes_max=100, partition_bytes_max=100, client_bytes_max=100
+        proxy_bytes_max=100,
+        partition_bytes_max=100,
+        client_bytes_max=100,
+        queue_s_max=1.0,
+        rng=random.Random(0),
     )
     in_flight = InFlightBytes(10, admission)
     taken_by: list[int] = []

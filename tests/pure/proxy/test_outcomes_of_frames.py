@@ -38,9 +38,10 @@ async def test_a_frame_is_refused_only_if_all_of_its_records_are(
     answers: list[Receipt | GeologError], outcome: Outcome
 ) -> None:
     records = tuple(RecordContent(value=b"") for _ in answers)
-    frame = AppendRequest(id=1, records=records, is_list=True)
+    append = AppendRequest(id=1, records=records, is_list=True)
+    pendings = list(map(answered, answers))
     told = await _receipts_of(
-        _Unanswered(None, frame, "s#0", 0, 0.0, list(map(answered, answers)))
+        _Unanswered(None, "s#0", 0, 0.0, append=append, pendings=pendings)
     )
 
     assert isinstance(told, GeologError)
