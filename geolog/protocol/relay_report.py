@@ -67,6 +67,9 @@ class RelayedStreamReport:
     replayed_count: int | None = None
     """Entries that this coordinator sent because the target had missed them, and that may have
     been sent before: after a leave in good order there are none."""
+    replayed_bytes: int | None = None
+    """Bytes of those. A relay that remembers what it sent on the bridge before counts what it
+    sends twice; one that took over, all that it sends until the target has caught up."""
     stalls_count: int | None = None
     """Links to the target that this coordinator closed because nothing moved, while it owed an
     answer; each is dialled again."""

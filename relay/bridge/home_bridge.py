@@ -111,6 +111,8 @@ class ChannelProgress:
     """Entries sent on this bridge."""
     replayed_count: int
     """Those of them that the target had missed, and that may have been sent before."""
+    replayed_bytes: int
+    """Bytes of those."""
     position: Watermark | None
     """The last entry sent, or what the target had."""
     durable: Watermark | None
@@ -256,6 +258,7 @@ class HomeBridge:
             core.state,
             core.sent_count,
             core.replayed_count,
+            core.replayed_bytes,
             core.position,
             durable,
             core.unanswered_bytes,

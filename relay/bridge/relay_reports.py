@@ -228,6 +228,7 @@ class RelayReports:
             buffer_begin=begin if feed.has_begun else None,
             is_covered=feed.covers(target),
             replayed_count=0 if progress is None else progress.replayed_count,
+            replayed_bytes=0 if progress is None else progress.replayed_bytes,
             stalls_count=standing.stalls_count,
             question_s=None if progress is None else progress.question_s,
             replay_s=None if progress is None else progress.replay_s,

@@ -96,6 +96,7 @@ class OutgoingChannel:
         self._state = ChannelState.ASKING
         self._position: Watermark | None = None
         self._durable: Watermark | None = None
+        self._told: Watermark | None = None
         self._first_sequence = FIRST_SEQUENCE
         self._fetched: deque[RelayedEntry] = deque()
         self._fetched_bytes = 0
@@ -106,6 +107,8 @@ class OutgoingChannel:
         self.sent_count = 0
         self.replayed_count = 0
         """Entries sent before the channel was live, and perhaps before by another relay."""
+        self.replayed_bytes = 0
+        """Bytes of those."""
 
     def __repr__(self) -> str:
         return f"OutgoingChannel({self._state.value}, at {self._position})"
@@ -124,6 +127,19 @@ class OutgoingChannel:
     def durable(self) -> Watermark | None:
         """The last entry that the target has told to be durable."""
         return self._durable
+
+    @property
+    def told(self) -> Watermark | None:
+        """The last entry that the target had when it was asked."""
+        return self._told
+
+    def unanswered_behind(self, watermark: Watermark | None) -> list[int]:
+        """Bytes of each entry behind this one that was sent, and is not told to be durable."""
+        return [
+            one.length_bytes
+            for one in self._unanswered
+            if watermark is None or one.watermark > watermark
+        ]
 
     @property
     def behind_since_us(self) -> int | None:
@@ -161,7 +177,7 @@ class OutgoingChannel:
         if self._state is not ChannelState.ASKING:
             return self._stop(_CONFLICT, "the target told its watermark twice")
         self._state = ChannelState.REPLAYING
-        self._position = self._durable = watermark
+        self._position = self._durable = self._told = watermark
         self._first_sequence = first_sequence
         return self._supply()
 
@@ -211,6 +227,7 @@ class OutgoingChannel:
         self.sent_count += 1
         if self._state is ChannelState.REPLAYING and not self._is_new(entry):
             self.replayed_count += 1
+            self.replayed_bytes += entry.length_bytes
         return self._supply()
 
     def on_durable(self, watermark: Watermark) -> list[OutgoingEffect]:

@@ -65,6 +65,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[RelayedStreamReport], float | None]],
         "Entries sent on the open bridge because the target had missed them.",
         lambda one: one.replayed_count,
     ),
+    ("replayed_bytes", "Bytes of these entries.", lambda one: one.replayed_bytes),
     (
         "stalls",
         "Links that were closed and dialled again because nothing moved.",

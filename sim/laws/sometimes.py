@@ -11,6 +11,7 @@ from geolog.protocol.ids import LedgerId
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from regions.proxy.held_partitions import HeldStatistics
 from regions.storage.store import Store
+from relay.protocol.outgoing import OutgoingChannel
 from relay.server.relay import Relay
 from sim.fakes.metadata_tree import MetadataNode
 from sim.laws.state.law_24_demoted_are_asked import observed_replicas
@@ -72,6 +73,7 @@ SOMETIMES = {
     "reader-diverged": "a reader was ahead of the new home, and gets a gap",
     "version-refused": "a bridge between relays of two versions is refused",
     "relay-replayed": "a relay sends what a target has missed",
+    "relay-sent-again": "a relay sends entries again that it sent on an earlier bridge",
     "relay-fetched": "a relay reads the log for a target that is behind its buffer",
     "multicast-first": "a relay has an entry from its owner before it has read it",
     "mirror-continued": "another owner of a mirror goes on in the middle of a segment",
@@ -202,10 +204,19 @@ def _of_relay(relay: Relay) -> Iterator[str]:
     for bridge in () if ends is None else ends.served:
         if any(one.replayed_count for one in bridge.progress()):
             yield "relay-replayed"
+        if any(_sends_again(one.core) for one in bridge._channels.values()):  # noqa: SLF001
+            yield "relay-sent-again"
         if bridge.fetched_count:
             yield "relay-fetched"
     if feeds is not None and any(one.multicast_count for one in feeds.by_name.values()):
         yield "multicast-first"
+
+
+def _sends_again(channel: OutgoingChannel) -> bool:
+    """Whether its relay has sent more on an earlier bridge than the target had when asked."""
+    handed = channel._handed  # noqa: SLF001 - a law looks at the real thing.
+    sent = None if handed is None else handed.position
+    return sent is not None and channel.told is not None and channel.told < sent
 
 
 def _of_mirrors(now: Look) -> Iterator[str]:

@@ -39,6 +39,7 @@ from sim.laws.state.law_20_only_homes_relay import OnlyHomesRelay
 from sim.laws.state.law_21_best_choice import BestChoice
 from sim.laws.state.law_21_fragments_adhere import FragmentsAdhere
 from sim.laws.state.law_22_bounds_hold import BoundsHold
+from sim.laws.state.law_22_replays_are_bounded import ReplaysAreBounded
 from sim.laws.state.law_24_demoted_are_asked import DemotedAreAsked
 from sim.laws.state.law_26_live_owner_stays import LiveOwnerStays
 from sim.laws.state.law_27_commits_in_order import CommitsInOrder
@@ -81,6 +82,7 @@ def all_state_laws() -> list[tuple[str, StateLaw]]:
         ("21", FragmentsAdhere()),
         ("21", BestChoice()),
         ("22", BoundsHold()),
+        ("22", ReplaysAreBounded()),
         ("24", DemotedAreAsked()),
         ("26", LiveOwnerStays()),
         ("27", CommitsInOrder()),

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from geolog.protocol.ids import Sequence
 from relay.protocol.bridge_messages import RelayedEntry
 from relay.protocol.outgoing import (
+    AllSent,
     ChannelState,
     FetchAfter,
     OutgoingChannel,
@@ -344,3 +345,18 @@ def test_an_empty_mirror_that_is_to_begin_later_is_sent_nothing_of_what_is_befor
     assert channel.on_sent(late[0]) == [StopFetching()]
     assert sent_by(channel) == late[1:]
     assert channel.state is ChannelState.LIVE
+
+
+def test_bytes_that_may_have_been_sent_before_are_counted() -> None:
+    log = home_log("1c1|1")
+    sent_before = AllSent(log.entries[2].watermark)
+    unknown = OutgoingChannel(buffer_with(log))
+    known = OutgoingChannel(buffer_with(log), handed=sent_before)
+
+    for channel in (unknown, known):
+        channel.on_told(log.entries[0].watermark)
+        sent_by(channel)
+
+    sizes = [entry.length_bytes for entry in log.entries]
+    assert (unknown.replayed_bytes, known.replayed_bytes) == (sum(sizes[1:]), sum(sizes[1:3]))
+    assert known.unanswered_behind(log.entries[2].watermark) == sizes[3:]
