@@ -1,13 +1,19 @@
 """Drills report the problems that they look for."""
 
+from collections.abc import Sequence as Several
+
 import attrs
+import pytest
 import trio
 from trio.testing import MockClock
 
+from geolog.client.reading.record import Gap, GapReason
 from geolog.protocol.failover_record import FailoverRecord, RangeAtRisk
 from geolog.protocol.ids import DLSN, Sequence
 from sim.processes.drills.failover import above_ranges
 from sim.processes.drills.kill_random import DrilledStream, silent_streams
+from sim.processes.drills.relay_evictions import gap_problems
+from sim.processes.drills.relay_stream_faults import Content, disorder
 from sim.processes.drills.writer_process import Acknowledged
 
 
@@ -58,3 +64,54 @@ def test_records_above_the_range_that_was_told_are_a_problem_unless_nobody_could
     assert above(attrs.evolve(told, to_sequence=Sequence(15))) == []
     assert above(attrs.evolve(told, heard_us=None)) == []
     assert above(told, home_epoch=3) == []
+
+
+def read(values: Several[bytes], sequences: Several[int]) -> Content:
+    """The records that a reader of one partition got, in this order."""
+    places = [
+        (DLSN(1, sequence, 0), sequence, value)
+        for sequence, value in zip(sequences, values, strict=True)
+    ]
+    return Content({0: places}, [])
+
+
+@pytest.mark.parametrize(
+    ("values", "sequences", "fault"),
+    [
+        ([b"a", b"b", b"c"], [4, 5, 6], None),
+        ([b"b", b"a", b"c"], [4, 5, 6], "not in the order of the appends"),
+        ([b"a", b"b", b"c"], [4, 6, 5], "positions do not follow each other"),
+        ([b"a", b"c"], [4, 6], "positions do not follow each other"),
+    ],
+)
+def test_records_out_of_order_are_a_problem(
+    values: list[bytes], sequences: list[int], fault: str | None
+) -> None:
+    told = disorder("here", read(values, sequences), [b"a", b"b", b"c"])
+
+    assert told == ([] if fault is None else [f"here, partition 0: {fault}"])
+
+
+@pytest.mark.parametrize(
+    ("gaps", "sequences", "problems_count"),
+    [
+        ([(1, 3, GapReason.EVICTED)], [0, 3], 0),
+        ([(1, 2, GapReason.EVICTED)], [0, 3], 1),
+        ([(1, 3, GapReason.TRIMMED)], [0, 3], 1),
+        ([], [0, 3], 1),
+        ([], [0, 1, 2, 3], 1),
+        ([(1, 3, GapReason.EVICTED)], [0, 3, 3], 1),
+    ],
+)
+def test_what_a_mirror_leaves_out_must_be_the_gap_that_its_reader_is_given(
+    gaps: list[tuple[int, int, GapReason]], sequences: list[int], problems_count: int
+) -> None:
+    values = [b"%d" % number for number in range(4)]
+    found = read([values[one] for one in sequences], sequences)
+    found.gaps.extend(
+        Gap("shop/carts", 0, reason, first, after) for first, after, reason in gaps
+    )
+
+    _, problems = gap_problems("here", found, values)
+
+    assert len(problems) == problems_count, problems

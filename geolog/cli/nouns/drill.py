@@ -51,7 +51,7 @@ from sim.processes.drills.region_loss_regional import (
 )
 from sim.processes.drills.relay_faults import RELAY_FAULTS
 from sim.processes.drills.relay_kill import RelayKillOptions, relay_kill
-from sim.processes.drills.relay_matrix import RelayMatrixOptions, relay_matrix
+from sim.processes.drills.relay_matrix import WINDOW_BYTES, RelayMatrixOptions, relay_matrix
 from sim.processes.drills.relay_wipe import RelayWipeOptions, relay_wipe
 from sim.processes.drills.report import write_report
 from sim.processes.drills.spark_restarts import SparkRestartsOptions, spark_restarts
@@ -160,6 +160,7 @@ _PROXIES = {
     "failover": 2,
 }
 """In each region."""
+_OF_OWN_CLUSTERS = ("clocks", "foreign-home")
 _WITH_RELAYS = (
     "relay-kill",
     "relay-matrix",
@@ -170,8 +171,10 @@ _WITH_RELAYS = (
 )
 _MATRIX_LINK = LinkChange(rtt_s=0.02)
 _MATRIX_REGIONS = (*REGIONS_DEFAULT, "us-west", "sa-east")
-_MATRIX_BUFFER_ENTRIES = "64"
-"""So few that outages of a second exceed the buffers of relays."""
+_MATRIX_WINDOW_BYTES = 1 << 20
+_MATRIX_RELAY_OPTIONS = ("--buffer-entries", "64", "--window-bytes", "1MiB")
+"""So few entries that outages of a second exceed the buffers of relays. The window is small, so
+that what is sent again can exceed it."""
 _LOOPS_DEFAULT = 500
 _LOOPS_DEFAULT_ALL = 20
 
@@ -498,7 +501,7 @@ async def _run_on_cluster(drill: DrillRun, directory: Path) -> Verdict:
     shape = ClusterShape(
         regions=regions,
         wan=wan if is_matrix or drill.name == "failover" else None,
-        relay_options=("--buffer-entries", _MATRIX_BUFFER_ENTRIES) if is_matrix else (),
+        relay_options=_MATRIX_RELAY_OPTIONS if is_matrix else (),
         nodes_per_region=drill.nodes_per_region,
         proxies_per_region=_PROXIES.get(drill.name, 0),
         relays_per_region=2 if drill.name in _WITH_RELAYS else 0,
@@ -556,20 +559,25 @@ async def _break(drill: DrillRun, cluster: LocalCluster) -> Verdict:
 
 
 def _faults_of(cluster: DrilledCluster) -> tuple[str, ...]:
-    """All faults that can be caused there: a demo has the machine's clock."""
-    has_clocks = isinstance(cluster, OwnCluster)
-    return tuple(name for name in RELAY_FAULTS if has_clocks or name != "clocks")
+    """All faults that can be caused there.
+
+    A demo has the machine's clock, and its relays would go on to dial a foreign home.
+    """
+    is_own = isinstance(cluster, OwnCluster)
+    return tuple(name for name in RELAY_FAULTS if is_own or name not in _OF_OWN_CLUSTERS)
 
 
 async def _break_proxies(drill: DrillRun, cluster: DrilledCluster) -> Verdict:
     """Run a drill on a cluster with proxies or relays, which may be a demo."""
     times = drill.times or _TIMES_DEFAULT[drill.name]
     if drill.name == "relay-matrix":
+        is_own = isinstance(cluster, OwnCluster)
         matrix = RelayMatrixOptions(
             times=times,
             faults=drill.faults or _faults_of(cluster),
             outage_s=drill.outage_s,
             seed=drill.seed,
+            window_bytes=_MATRIX_WINDOW_BYTES if is_own else WINDOW_BYTES,
         )
         return await relay_matrix(cluster, matrix, tell, drill.timeline)
     if drill.name == "switch-over":

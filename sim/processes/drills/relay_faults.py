@@ -8,41 +8,29 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from geolog.transport.seam import Address
-from geolog.transport.tcp import TcpTransport
-from geolog.transport.websocket import WebSockets
-from relay.bridge.target_bridge import BRIDGE_PATH
-from relay.protocol.bridge_messages import BRIDGE_VERSION, BridgeHello, BridgeRefused
-from relay.wire.bridge import (
-    MESSAGE_BYTES_MAX,
-    SUBPROTOCOL_BRIDGE,
-    decode_from_home,
-    encode_bridge,
-)
+from sim.processes.drills.relay_clocks import step_clocks
+from sim.processes.drills.relay_evictions import evict
 from sim.processes.drills.relay_promises import meet_bound, stand_still
+from sim.processes.drills.relay_replays import kill_in_replay
 from sim.processes.drills.relay_stream_faults import grow, make_again, truncate
+from sim.processes.drills.relay_versions import meet_foreign_homes, meet_foreign_targets
 from sim.processes.drills.relayed_regions import RelayedRegions
 from sim.processes.wan.conditions import LinkChange
 
 RelayFault = Callable[[RelayedRegions], Awaitable[str]]
 
-OTHERS_PAUSE_S_MAX = 5.0
+OTHERS_PAUSE_S_MAX = 3.0
 """How long mirrors may stand still that a slow or dead target does not concern."""
+
+_PARTED_S_MIN = 2 * OTHERS_PAUSE_S_MAX
+"""A target is slow or dead for this long at least: a home that has all others wait for it is
+found out."""
 
 _TOGETHER_S = 0.05
 _CUT, _HEALED = LinkChange(is_cut=True), LinkChange(is_cut=False)
 _SLOW_BYTES_PER_S = 4e3
 """Less than what a writer's records and their headers take."""
 _FLAPS = 8
-_STEPS = 3
-_STEP_HOURS_MAX = 6
-_SKEW_S_MAX = 2.0
-"""How far clocks stay apart once they have jumped."""
-
-_EPOCH_OF_NOBODY = 1_000_000
-"""A home that remembered it would refuse the real coordinators."""
-
-_ANSWER_S_MAX = 20.0
 
 
 async def kill_coordinator(regions: RelayedRegions) -> str:
@@ -74,26 +62,6 @@ async def kill_both_ends(regions: RelayedRegions) -> str:
     victims = [(await regions.members(one))[0] for one in regions.any_two()]
     await _kill_within(regions, victims)
     return f"killed {' and '.join(victims)}"
-
-
-async def kill_in_replay(regions: RelayedRegions) -> str:
-    """SIGKILL of a coordinator, then of its successor, or of a target, while that replays."""
-    region, other = regions.any_two()
-    first, [second, *_] = await regions.members(region)
-    if regions.rng.random() < 0.5:
-        second, _ = await regions.members(other)
-    epoch = await regions.epoch(region)
-    regions.note(f"kill {first}")
-    try:
-        await regions.cluster.kill(first)
-        await regions.wait_epoch(region, epoch + 1)
-        await trio.sleep(regions.rng.uniform(0, 0.3))
-        regions.note(f"kill {second}")
-        await regions.cluster.kill(second)
-    finally:
-        for one in (first, second):
-            await regions.cluster.start(one)
-    return f"killed {first}, and {second} during the replay"
 
 
 async def freeze(regions: RelayedRegions) -> str:
@@ -177,11 +145,12 @@ async def slow_down(regions: RelayedRegions) -> str:
     regions.note(f"{here}-{there} is slow")
     await regions.cluster.change_link(here, there, slow, is_one_way=True)
     try:
-        await trio.sleep(regions.outage_s)
-        pause_s = regions.pause_s(begin_s, link=(here, there))
+        await trio.sleep(max(regions.outage_s, _PARTED_S_MIN))
     finally:
         well = LinkChange(bandwidth_bytes_per_s=125e6)
         await regions.cluster.change_link(here, there, well, is_one_way=True)
+    await regions.wait_moved()
+    pause_s = regions.pause_s(begin_s, link=(here, there))
     _check_others(regions, f"while {here}-{there} was slow", pause_s)
     return f"slowed {here}-{there} down; other mirrors paused for {pause_s:.2f} s"
 
@@ -196,79 +165,14 @@ async def lose_target(regions: RelayedRegions) -> str:
         for victim in victims:
             regions.note(f"kill {victim}")
             await regions.cluster.kill(victim)
-        await trio.sleep(regions.outage_s)
-        pause_s = regions.pause_s(begin_s, without=[region])
+        await trio.sleep(max(regions.outage_s, _PARTED_S_MIN))
     finally:
         for victim in victims:
             await regions.cluster.start(victim)
+    await regions.wait_moved()
+    pause_s = regions.pause_s(begin_s, without=[region])
     _check_others(regions, f"while {region} had no relays", pause_s)
     return f"ended the relays of {region}; other mirrors paused for {pause_s:.2f} s"
-
-
-async def step_clocks(regions: RelayedRegions) -> str:
-    """Wall clocks of a region's relays and nodes jump by hours, each by itself."""
-    region = regions.rng.choice(regions.regions)
-    coordinator, others = await regions.members(region)
-    nodes = [f"{region}-storage-{number}" for number in (1, 2)]
-    servers = [coordinator, *others, *nodes]
-    regions.note(f"clocks of {region} jump")
-    try:
-        for _ in range(_STEPS):
-            for one in servers:
-                hours = regions.rng.uniform(-_STEP_HOURS_MAX, _STEP_HOURS_MAX)
-                regions.cluster.set_clock(one, 3600 * hours)
-            await trio.sleep(regions.rng.uniform(0, regions.outage_s / _STEPS))
-    finally:
-        for one in servers:
-            regions.cluster.set_clock(one, regions.rng.uniform(-_SKEW_S_MAX, _SKEW_S_MAX))
-    return f"set the clocks of {region} off by up to {_STEP_HOURS_MAX} hours, {_STEPS} times"
-
-
-async def meet_foreign_versions(regions: RelayedRegions) -> str:
-    """Relays of older and of unknown versions dial a home, under the name of a target.
-
-    Each must be told why it cannot be served, and the real bridge must go on.
-    """
-    home, target = regions.any_two()
-    coordinator, _ = await regions.members(home)
-    address = await regions.address(home, coordinator)
-    begin_s = trio.current_time()
-    for first, last in ((0, 0), (BRIDGE_VERSION + 1, BRIDGE_VERSION + 9), (65_000, 65_001)):
-        hello = BridgeHello(
-            cluster=regions.cluster.cluster,
-            region=target,
-            relay_epoch=_EPOCH_OF_NOBODY,
-            version_first=first,
-            version_last=last,
-            window_bytes=1 << 20,
-        )
-        told = await _answer_to(address, encode_bridge(hello))
-        wanted = f"the other side {first} to {last}"
-        if not isinstance(told, BridgeRefused) or wanted not in told.error:
-            regions.problems.append(f"{coordinator} answered version {first} with {told}")
-    told = await _answer_to(address, b"\x00" * 64)
-    if not isinstance(told, BridgeRefused):
-        regions.problems.append(f"{coordinator} answered bytes of no version with {told}")
-    pause_s = regions.pause_s(begin_s)
-    _check_others(regions, f"while {coordinator} refused others", pause_s)
-    return (
-        f"{coordinator} refused 4 relays of other versions; mirrors paused for {pause_s:.2f} s"
-    )
-
-
-async def _answer_to(address: Address, first_words: bytes) -> object:
-    """The first answer of a home to this message."""
-    with trio.fail_after(_ANSWER_S_MAX):
-        async with WebSockets(TcpTransport()).open(
-            address,
-            BRIDGE_PATH,
-            subprotocols=(SUBPROTOCOL_BRIDGE,),
-            message_bytes_max=MESSAGE_BYTES_MAX,
-        ) as socket:
-            await socket.send(first_words)
-            answer = await socket.receive()
-    assert isinstance(answer, bytes)
-    return decode_from_home(answer)
 
 
 RELAY_FAULTS: Mapping[str, RelayFault] = {
@@ -284,11 +188,13 @@ RELAY_FAULTS: Mapping[str, RelayFault] = {
     "slow-link": slow_down,
     "dead-target": lose_target,
     "clocks": step_clocks,
-    "versions": meet_foreign_versions,
+    "versions": meet_foreign_targets,
+    "foreign-home": meet_foreign_homes,
     "made-again": make_again,
     "truncated": truncate,
     "grown": grow,
     "bounded": meet_bound,
+    "evicted": evict,
     "standstill": stand_still,
 }
 

@@ -87,7 +87,8 @@ async def relay_kill(
                 tell(
                     f"{number} of {options.times}, {region}: detection"
                     f" {told['detection_s']:.2f} s, question {told['question_s']:.2f} s,"
-                    f" replay of {told['replayed']:.0f} entries {told['replay_s']:.2f} s;"
+                    f" replay of {told['replayed']:.0f} entries,"
+                    f" {told['replayed_bytes']:.0f} bytes, {told['replay_s']:.2f} s;"
                     f" mirrors stood still for {told['pause_s_max']:.2f} s"
                 )
             writing.cancel(reason="enough")
@@ -106,6 +107,7 @@ async def relay_kill(
             "question_s_median": statistics.median(one["question_s"] for one in rounds),
             "replay_s_median": statistics.median(one["replay_s"] for one in rounds),
             "replayed_max": max(one["replayed"] for one in rounds),
+            "replayed_bytes_max": max(one["replayed_bytes"] for one in rounds),
             "pause_s_median": statistics.median(pauses_s),
             "pause_s_p99": percentile(pauses_s, 0.99),
             "pause_s_max": max(pauses_s),
@@ -202,6 +204,7 @@ class _Rounds:
                 "question_s": max(questions_s),
                 "replay_s": max(replays_s),
                 "replayed": float(sum(one.replayed_count or 0 for one in its)),
+                "replayed_bytes": float(sum(one.replayed_bytes or 0 for one in its)),
             }
         raise UnavailableError(f"the links of {region} were not live again: see `relay status`")
 
@@ -232,6 +235,12 @@ async def _judge(
     for one in followers:
         if one.values != sorted(set(one.values), key=int):
             problems.append(f"{one.region}: the reader that followed was given records twice")
+        missed = len({each.value for each in load.acknowledged} - set(one.values))
+        if missed or one.gaps:
+            problems.append(
+                f"{one.region}: the reader that followed missed {missed} records, and was given"
+                f" {len(one.gaps)} gaps"
+            )
     verified = await logs[followers[0].region].verify_stream(stream)
     problems += [] if verified.is_good else verified.reasons
     return problems, counts

@@ -18,6 +18,9 @@ from sim.processes.drills.relayed_regions import open_relayed_regions
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict
 
+WINDOW_BYTES = 64 << 20
+"""Of relays by default, such as those of a demo."""
+
 
 @attrs.frozen(kw_only=True)
 class RelayMatrixOptions:
@@ -28,6 +31,8 @@ class RelayMatrixOptions:
     """Names in `RELAY_FAULTS`."""
     outage_s: float = 3.0
     """How long links are cut and regions are away."""
+    window_bytes: int = WINDOW_BYTES
+    """The window of the relays of the cluster."""
     seed: int = 0
     up_s_max: float = 1.0
     """Maximum time that all is well before the next fault."""
@@ -46,7 +51,12 @@ async def relay_matrix(
     rng.shuffle(turns)
     rounds = []
     async with open_relayed_regions(
-        cluster, "drill/relay-matrix", timeline, rng=rng, outage_s=options.outage_s
+        cluster,
+        "drill/relay-matrix",
+        timeline,
+        rng=rng,
+        outage_s=options.outage_s,
+        window_bytes=options.window_bytes,
     ) as regions:
         for number, name in enumerate(turns, 1):
             await regions.wait_whole()

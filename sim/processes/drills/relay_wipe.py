@@ -26,6 +26,7 @@ from sim.processes.cluster.local import LocalCluster
 from sim.processes.cluster.plan import ServerPlan
 from sim.processes.drills.drilled_cluster import OwnCluster, connect_in
 from sim.processes.drills.mirrored_load import LOOK_AGAIN_S, HomeWriter
+from sim.processes.drills.relay_stream_faults import content
 from sim.processes.drills.relayed_regions import create_relayed
 from sim.processes.drills.timeline import Timeline
 from sim.processes.drills.verdict import Verdict, audit_stream
@@ -81,7 +82,7 @@ async def relay_wipe(
             writing.cancel(reason="enough")
             for region in targets:
                 await wipe.wait_caught_up(region)
-        problems, counts = await _judge(logs, stream, load)
+        problems, counts = await _judge(logs, targets, stream, load)
         verified = await logs[home].verify_stream(stream)
         problems += [] if verified.is_good else verified.reasons
     return Verdict(
@@ -200,7 +201,7 @@ async def _replace(replacer: NodeReplacer, node_id: str) -> None:
 
 
 async def _judge(
-    logs: Mapping[str, Log], stream: str, load: HomeWriter
+    logs: Mapping[str, Log], targets: Sequence[str], stream: str, load: HomeWriter
 ) -> tuple[list[str], dict[str, int]]:
     """Problems, and counts of each region that must be 0."""
     problems: list[str] = []
@@ -210,4 +211,10 @@ async def _judge(
         problems += [f"{region}: {one}" for one in audit.problems]
         counts[f"lost_{region}"] = audit.lost
         counts[f"repeated_{region}"] = audit.repeated
+        if region in targets:  # Readers there get what a mirror lacks from its home.
+            mirrored = set((await content(log, stream, is_mirror=True)).values)
+            lacking = sum(one.value not in mirrored for one in load.acknowledged)
+            counts[f"lacking_in_mirror_{region}"] = lacking
+            if lacking:
+                problems.append(f"{region}: its mirror lacks {lacking} acknowledged records")
     return problems, counts

@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from geolog.background import open_background
+from geolog.catalog.stream_settings import SEGMENT_BYTES
 from geolog.client.log import Log
 from geolog.metadata.relays import RelayGroups, RelayGroupSeen
 from geolog.transport.seam import Address
@@ -58,6 +59,8 @@ class RelayedRegions:
     rng: random.Random
     outage_s: float
     """How long links are cut and regions are away."""
+    window_bytes: int
+    """The window of the cluster's relays."""
     _writing: Sequence[trio.CancelScope]
     problems: list[str] = attrs.field(factory=list)
     """Found by faults, not by the comparison in the end."""
@@ -245,6 +248,7 @@ async def open_relayed_regions(
     *,
     rng: random.Random,
     outage_s: float,
+    window_bytes: int,
 ) -> AsyncIterator[RelayedRegions]:
     """Make a stream in each region, and append to all of them, in the block."""
     timeline.lane_kind = "region"
@@ -274,6 +278,7 @@ async def open_relayed_regions(
                 timeline,
                 rng,
                 outage_s,
+                window_bytes,
                 writing,
             )
 
@@ -283,7 +288,14 @@ async def _within(scope: trio.CancelScope, write: Callable[[], Awaitable[None]])
         await write()
 
 
-async def create_relayed(log: Log, stream: str, home: str, targets: Sequence[str]) -> str:
+async def create_relayed(
+    log: Log,
+    stream: str,
+    home: str,
+    targets: Sequence[str],
+    *,
+    segment_bytes: int | None = None,
+) -> str:
     """Make a stream that these regions mirror; its name, with a number if it is taken."""
     name = await free_name(log, stream)
     await log.create_stream(
@@ -295,5 +307,6 @@ async def create_relayed(log: Log, stream: str, home: str, targets: Sequence[str
         write_quorum=2,
         ack_quorum=2,
         min_regions=1,
+        segment_bytes=segment_bytes or SEGMENT_BYTES,
     )
     return name
