@@ -171,6 +171,10 @@ class UnreadOfOne:
             bound.waiting.pop(self._tell_room, None)
         self.give_back_parts()
         self.give_back(self._whole_bytes)
+        self._drop, self._tell_room = (
+            _ignore_drop,
+            _ignore,
+        )  # They hold the connection: a cycle.
         self._client.connections_count -= 1
         if not self._client.connections_count:
             del self._clients[self._client.name]
@@ -193,3 +197,11 @@ class UnreadOfOne:
         """Have the message that has begun dropped."""
         self._drop(why)
         assert not self.parts_bytes, "the parts of a message were not given back"
+
+
+def _ignore() -> None:
+    pass
+
+
+def _ignore_drop(_why: str) -> None:
+    pass

@@ -198,12 +198,14 @@ class ForwardedTarget(AppendTarget):
 
 
 @asynccontextmanager
-async def open_target(host: SessionHost, path: AppendPath) -> AsyncIterator[AppendTarget]:
+async def open_target(
+    host: SessionHost, path: AppendPath, *, client: str
+) -> AsyncIterator[AppendTarget]:
     """The target of a path, for the length of the block.
 
     MovedError if another proxy takes the appends and the path does not ask to be forwarded.
     """
-    stream = await host.find_stream(path.stream)
+    stream = await host.find_stream(path.stream, client=client)
     target: AppendTarget = ForwardedTarget(host, stream, path.partition)
     async with AsyncExitStack() as stack:
         if path.partition is not None or stream.partitions == 1:

@@ -89,6 +89,14 @@ CHANNELS_MAX = 10_000
 _REQUESTS_MAX = 64
 """Requests of one session that are under way; more wait for their turn."""
 
+REQUESTS_WAITING_MAX = 1000
+OUTGOING_BYTES_MAX = 1 << 20
+"""Beyond so many requests, or bytes of answers that the client has not taken, a session takes
+no more messages: what a client asks for and does not take would fill the memory."""
+
+_TURN_MESSAGES = 100
+"""Messages that a session takes before other tasks have a turn."""
+
 Answer = Callable[[], Awaitable[BatchesFromProxy]]
 """Waits for what one answer needs, and makes it."""
 
@@ -132,6 +140,10 @@ class BatchSession:
         self._compared_bytes = 0
         """Of answers to comparisons that are not sent yet."""
         self._requests = trio.CapacityLimiter(_REQUESTS_MAX)
+        self._requests_count = 0
+        """Requests without an answer."""
+        self._has_less = trio.Event()
+        """Set when there is less to answer or to send."""
 
     def __repr__(self) -> str:
         return f"BatchSession({len(self._channels)} channels)"
@@ -153,10 +165,21 @@ class BatchSession:
                 self._in_hand_bytes = len(message)
                 if isinstance(message, str):
                     raise InvalidArgumentError("text frames are not part of geolog.v1.batches")
-                for one in messages_of(message):
+                for number, one in enumerate(messages_of(message), 1):
+                    await self._wait_less()
                     await self._take_encoded(nursery, one)
                     self._put_down(len(one))  # A batch in it counts by itself now.
+                    if number % _TURN_MESSAGES == 0:
+                        await trio.lowlevel.checkpoint()
                 self._put_down(self._in_hand_bytes)
+
+    async def _wait_less(self) -> None:
+        while (
+            self._requests_count >= REQUESTS_WAITING_MAX
+            or self._outgoing.size_bytes >= OUTGOING_BYTES_MAX
+        ):
+            await self._has_less.wait()
+            self._has_less = trio.Event()
 
     # Out.
 
@@ -177,6 +200,7 @@ class BatchSession:
             while self._outgoing:
                 frames, counted_bytes = self._outgoing.take()
                 await send_answer(self._socket, frames)
+                self._has_less.set()
                 if counted_bytes:
                     self._compared_bytes -= counted_bytes
                     self._host.in_flight.give_back(counted_bytes)
@@ -209,9 +233,11 @@ class BatchSession:
                 if channel is not None:
                     channel.scope.cancel(reason="the client closed the channel")
             case AskStanding():
+                self._requests_count += 1
                 ask = partial(self._ask_standing, message)
                 nursery.start_soon(self._answer_request, message.channel, message.request, ask)
             case DescribeRequest():
+                self._requests_count += 1
                 describe = partial(self._describe, message)
                 nursery.start_soon(self._answer_request, 0, message.request, describe)
             case _:
@@ -223,10 +249,6 @@ class BatchSession:
             await self._host.in_flight.wait_partition(channel.partition)
 
     async def _answer_request(self, channel: int, request: int, answer: Answer) -> None:
-        if self._requests.statistics().tasks_waiting >= CHANNELS_MAX:
-            error = OverCapacityError(f"{CHANNELS_MAX} requests of this session wait already")
-            self._tell(RequestRefused(channel, request, told(error)))
-            return
         async with self._requests:
             try:
                 self._tell(await answer())
@@ -234,9 +256,13 @@ class BatchSession:
                 self._tell(RequestRefused(channel, request, told(error), error.epoch))
             except GeologError as error:
                 self._tell(RequestRefused(channel, request, told(error)))
+        self._requests_count -= 1
+        self._has_less.set()
 
     async def _describe(self, message: DescribeRequest) -> BatchesFromProxy:
-        stream = await self._host.find_stream(StreamName.parse(message.stream), is_latest=True)
+        stream = await self._host.find_stream(
+            StreamName.parse(message.stream), client=self._client, is_latest=True
+        )
         return StreamTold(
             request=message.request,
             life=stream.life,
@@ -267,6 +293,10 @@ class BatchSession:
             )
             self._tell(ChannelClosed(channel=message.channel, error=told(error)))
             return
+        refusal = self._host.channels.take(self._client)
+        if refusal is not None:
+            self._tell(ChannelClosed(channel=message.channel, error=told(refusal)))
+            return
         channel = self._channels[message.channel] = _Channel(message.channel)
         nursery.start_soon(self._run_channel, channel, message)
 
@@ -275,6 +305,7 @@ class BatchSession:
         try:
             closed = await self._end_of_channel(channel, message)
         finally:
+            self._host.channels.give_back(self._client)
             self._free_batches(channel, sum(size_bytes for size_bytes, *_ in channel.answers))
             channel.answers.clear()
         if self._channels.get(channel.number) is channel:
@@ -332,9 +363,13 @@ class BatchSession:
         self._host.in_flight.give_back_share(channel.partition, self._client, count)
 
     async def _stream_of(self, message: OpenChannel) -> StreamRecord:
-        stream = await self._host.find_stream(StreamName.parse(message.stream))
+        stream = await self._host.find_stream(
+            StreamName.parse(message.stream), client=self._client
+        )
         if stream.life != message.life or message.partition >= stream.partitions:
-            stream = await self._host.find_stream(stream.name, is_latest=True)
+            stream = await self._host.find_stream(
+                stream.name, client=self._client, is_latest=True
+            )
         if stream.life != message.life:
             raise NoSuchStreamError(
                 f"stream {str(stream.name)!r} was deleted; another one has its name now"

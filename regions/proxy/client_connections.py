@@ -1,4 +1,4 @@
-"""Connections that a proxy takes at one port: how many in all, and of each client.
+"""Connections that a proxy takes at one port, or channels: how many in all, and of each client.
 
 A client is an address, see `geolog.transport.client_address`. No client gets more than its
 share, so one that opens connections without end cannot keep all others out.
@@ -12,7 +12,10 @@ from topology.errors import OverCapacityError
 class ClientConnections:
     """Counts the connections that are served; those that are turned away do not count."""
 
-    def __init__(self, connections_max: int, client_share: float) -> None:
+    def __init__(
+        self, connections_max: int, client_share: float, what: str = "connections"
+    ) -> None:
+        self._what = what
         self._max = connections_max
         self._client_max = max(1, math.ceil(connections_max * client_share))
         self._by_client: dict[str, int] = {}
@@ -24,11 +27,11 @@ class ClientConnections:
     def take(self, client: str) -> OverCapacityError | None:
         """Count a connection of this client; if there is no room for it, why."""
         if self._count >= self._max:
-            return OverCapacityError(f"this proxy has {self._max} connections already")
+            return OverCapacityError(f"this proxy has {self._max} {self._what} already")
         count = self._by_client.get(client, 0)
         if count >= self._client_max:
             return OverCapacityError(
-                f"{client} has {count} connections to this proxy already, which is its share"
+                f"{client} has {count} {self._what} to this proxy already, which is its share"
             )
         self._count += 1
         self._by_client[client] = count + 1

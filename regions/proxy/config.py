@@ -42,16 +42,17 @@ class ProxyConfig:
     """Maximum number of HTTP connections; further ones get 429, and when to come back."""
 
     client_share: float = 0.5
-    """Largest part of the connections, of the bytes of unanswered appends and of unread bytes
-    that clients at one address may have (with IPv6: in one /64); beyond it they get code 429,
-    and geolog's own clients are held back. If all come through a load balancer, set it to 1:
-    then there is no such limit."""
+    """Largest part of the connections, and of the bytes of unanswered appends, unread messages
+    and HTTP bodies, that clients at one address may have (with IPv6: in one /64); beyond it
+    they get code 429, and geolog's own clients are held back. If all come through a load
+    balancer, set it to 1: then there is no such limit."""
 
     http_body_time_s: float = 60.0
     """Maximum time for the body of an HTTP request to arrive."""
 
     http_bodies_bytes_max: int = 64 << 20
-    """Bytes of HTTP requests that the proxy holds; beyond it, it answers 429."""
+    """Bytes of HTTP requests that the proxy holds; beyond it, the longest one of the client
+    that holds most is answered with 429."""
 
     frame_bytes_max: int = 8 << 20
     """Largest message that a client may send, and largest body of an HTTP request."""

@@ -176,7 +176,7 @@ class Endpoint:
             )
         match path:
             case ReadPath():
-                is_single = await self._host.is_single_partition(path.stream)
+                is_single = await self._host.is_single_partition(path.stream, client=client)
                 await ReadSession(
                     socket, _codec_of(socket), self._host, path, is_single=is_single
                 ).run()
@@ -188,7 +188,7 @@ class Endpoint:
                 assert_never(path)
 
     async def _run_append(self, client: str, socket: ServedSocket, path: AppendPath) -> None:
-        async with open_target(self._host, path) as target:
+        async with open_target(self._host, path, client=client) as target:
             await AppendSession(
                 socket, _codec_of(socket), self._host, target, path.writer, client=client
             ).run()

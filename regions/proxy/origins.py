@@ -4,9 +4,14 @@ A browser lets a page of any site send requests to any address that its computer
 loopback included, and says in the header `Origin` which site that is. A proxy has no other way
 to tell them apart as long as it has no authentication, so it refuses the pages of other sites,
 unless its operator allows them. Programs that are not browsers send no such header.
+
+A page that only reads from its own site sends none either, and the owner of a site's name can
+let it lead to another address. So a browser that reads has to name the proxy by an address, or
+by a name that belongs to an origin that is served.
 """
 
 from collections.abc import Iterable
+from ipaddress import ip_address
 
 import attrs
 
@@ -37,6 +42,43 @@ class Origins:
             f"a web page of {origin[:_TEXT_MAX]} may not use this proxy; its operator can allow"
             " that with --allow-origin"
         )
+
+    def check_host(self, host: str | None, *, is_browser: bool) -> None:
+        """NotPermittedError if a browser asks under a name that may be anybody's."""
+        if not is_browser or host is None or _ANY in self.served:
+            return
+        name = _name_of(host)
+        if name == "localhost" or _is_address(name) or name in self._names:
+            return
+        raise NotPermittedError(
+            f"{host[:_TEXT_MAX]} is not a name of this proxy; use its address, or have its"
+            f" operator allow http://{host[:_TEXT_MAX]} with --allow-origin"
+        )
+
+    @property
+    def _names(self) -> set[str]:
+        return {_name_of(origin.partition("://")[2]) for origin in self.served}
+
+
+def is_browser(user_agent: str | None) -> bool:
+    """Whether a program calls itself a browser, as all of them do."""
+    return user_agent is not None and user_agent.startswith("Mozilla/")
+
+
+def _name_of(place: str) -> str:
+    """The host of HOST:PORT or HOST, in lower case."""
+    name, _, port = place.rpartition(":")
+    if not port.isdecimal():
+        name = place
+    return (name or place).strip("[]").lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_origins(text: str) -> list[str]:

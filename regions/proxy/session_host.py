@@ -17,10 +17,12 @@ from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address
 from geolog.wire.session.codes import Code
 from geolog.wire.session.messages import AppendId, ErrorAnswer
+from regions.proxy.client_connections import ClientConnections
 from regions.proxy.config import ProxyConfig
 from regions.proxy.held_partitions import HeldPartitions
 from regions.proxy.in_flight_bytes import InFlightBytes
 from regions.proxy.origins import Origins
+from regions.proxy.protocol.client_pace import ClientPace
 from regions.proxy.traffic import Traffic
 from topology.errors import (
     ClosedError,
@@ -37,6 +39,13 @@ ANSWER_TAKEN_S = 30.0
 
 READ_TAKEN_S = 300.0
 """How long a client may take to read a record: a person may be paging through them."""
+
+CHANNELS_MAX = 100_000
+"""Channels of a proxy: each takes a few tasks."""
+
+_UNKNOWN_COST = 5
+_PATTERN_COST = 100
+"""Requests to ZooKeeper for a name that is unknown, and for a pattern, at least."""
 
 _SESSION_ID_BITS = 64
 _COMPARED_MAX = 100
@@ -56,19 +65,40 @@ class SessionHost:
     in_flight: InFlightBytes
     origins: Origins
     traffic: Traffic = attrs.field(factory=Traffic)
+    channels: ClientConnections = attrs.field(init=False)
+    """Channels of geolog's own clients, in all sessions."""
+    pace: ClientPace = attrs.field(factory=ClientPace)
     draining: trio.Event = attrs.field(factory=trio.Event)
     """Set when the proxy takes no more appends."""
+
+    @channels.default
+    def _no_channels(self) -> ClientConnections:
+        return ClientConnections(CHANNELS_MAX, self.config.client_share, "channels")
 
     def new_session_id(self) -> str:
         """A random id, which names the session in logs."""
         return f"{self.rng.getrandbits(_SESSION_ID_BITS):016x}"
 
-    async def find_stream(self, name: StreamName, *, is_latest: bool = False) -> StreamRecord:
-        """The stream's settings. NoSuchStreamError names one that may be meant."""
+    def charge(self, client: str, cost: float) -> None:
+        """Charge a client for a request that asks ZooKeeper so often. OverCapacityError."""
+        if self.config.client_share < 1:  # Else all may come from one address.
+            refusal = self.pace.refusal_of(client, cost, trio.current_time())
+            if refusal is not None:
+                raise refusal
+
+    async def find_stream(
+        self, name: StreamName, *, client: str, is_latest: bool = False
+    ) -> StreamRecord:
+        """The stream's settings. NoSuchStreamError names one that may be meant.
+
+        Unknown names are dear, so a client may ask for few of them: OverCapacityError.
+        """
+        self.charge(client, 0)
         catalog = self.opener.upkeep.catalog
         try:
             return await (catalog.read_latest(name) if is_latest else catalog.read(name))
         except NoSuchStreamError as error:
+            self.charge(client, _UNKNOWN_COST)
             known = await catalog.names_in(name.namespace)
             if name.name in known:
                 raise  # It is being created or deleted.
@@ -81,11 +111,14 @@ class SessionHost:
             meant = StreamName(name.namespace, found[0])
             raise NoSuchStreamError(f"{error}; did you mean {str(meant)!r}?") from None
 
-    async def is_single_partition(self, name: StreamName | StreamPattern) -> bool:
+    async def is_single_partition(
+        self, name: StreamName | StreamPattern, *, client: str
+    ) -> bool:
         """Whether what is read has one partition. NoSuchStreamError likewise."""
         if isinstance(name, StreamPattern):  # Reading tells whether it matches a stream.
+            self.charge(client, _PATTERN_COST)
             return False
-        return (await self.find_stream(name)).partitions == 1
+        return (await self.find_stream(name, client=client)).partitions == 1
 
     async def why_lost(self, owner: PartitionWriter) -> GeologError:
         """Why this proxy cannot append to the partition any more, and who can."""

@@ -5,6 +5,7 @@ values, keys and headers as bytes.
 """
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Literal
@@ -30,8 +31,18 @@ _ITEMS_MAX = 2 * RECORDS_MAX
 _KEYS_MAX = 4096
 """Keys of one map in a MessagePack frame."""
 
+_LISTS_MAX = 10_000
+_MAPS_MAX = 5 * RECORDS_MAX
+_MAP_KEYS_MAX = 50 * RECORDS_MAX
+"""Lists, maps and keys in a frame: tiny ones would take fifty times the memory of the frame."""
+
+_JSON_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
 _BINARY_BYTES_MAX = 2 * BATCH_BYTES_MAX
 """A sealed batch is no larger, whatever its codec."""
+
+
+_TOO_MUCH = f"the frame has more lists or objects than {RECORDS_MAX} records can have"
 
 
 class FrameCodec(ABC):
@@ -72,6 +83,7 @@ class _Json(FrameCodec):
         if not isinstance(frame, str):
             raise BadFrameError(f"binary frames are not part of {self.subprotocol}", None)
         try:
+            _check_contents(frame)
             return parse_object(frame, "the frame")
         except InvalidArgumentError as error:
             raise BadFrameError(str(error), None) from error
@@ -155,11 +167,12 @@ def _packed(document: Document) -> bytes:
 
 def _unpacked(frame: bytes) -> Document:
     """The document in a frame; a length in it allocates no more than the frame can hold."""
-    size = len(frame)
+    size, contents = len(frame), _Contents()
     try:
         document = msgpack.unpackb(
             frame,
-            object_hook=_checked,
+            object_hook=contents.checked_map,
+            list_hook=contents.checked_list,
             max_str_len=size,
             max_bin_len=min(size, _BINARY_BYTES_MAX),
             max_array_len=min(size, _ITEMS_MAX),
@@ -178,8 +191,35 @@ def _unpacked(frame: bytes) -> Document:
     return document
 
 
-def _checked(document: dict[object, object]) -> dict[object, object]:
-    for name in document:
-        if not isinstance(name, str):
-            raise InvalidArgumentError(f"key {name!r:.60} of a map is not text")
-    return document
+class _Contents:
+    """Counts what a frame holds while it is unpacked."""
+
+    def __init__(self) -> None:
+        self._lists_count = 0
+        self._maps_count = 0
+        self._keys_count = 0
+
+    def checked_list(self, items: list[object]) -> list[object]:
+        self._lists_count += 1
+        if self._lists_count > _LISTS_MAX:
+            raise InvalidArgumentError(_TOO_MUCH)
+        return items
+
+    def checked_map(self, document: dict[object, object]) -> dict[object, object]:
+        self._maps_count += 1
+        self._keys_count += len(document)
+        if self._maps_count > _MAPS_MAX or self._keys_count > _MAP_KEYS_MAX:
+            raise InvalidArgumentError(_TOO_MUCH)
+        for name in document:
+            if not isinstance(name, str):
+                raise InvalidArgumentError(f"key {name!r:.60} of a map is not text")
+        return document
+
+
+def _check_contents(text: str) -> None:
+    """Refuse JSON with more lists and objects than any message has. InvalidArgumentError."""
+    if text.count("[") <= _LISTS_MAX and text.count("{") <= _MAPS_MAX:
+        return
+    outside = _JSON_TEXT.sub("", text)  # A value may be text that is itself JSON.
+    if outside.count("[") > _LISTS_MAX or outside.count("{") > _MAPS_MAX:
+        raise InvalidArgumentError(_TOO_MUCH)

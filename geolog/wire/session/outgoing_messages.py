@@ -18,6 +18,7 @@ class OutgoingMessages:
 
     def __init__(self) -> None:
         self._messages: deque[tuple[bytes, int]] = deque()
+        self._size_bytes = 0
 
     def __repr__(self) -> str:
         return f"OutgoingMessages({len(self._messages)})"
@@ -25,13 +26,20 @@ class OutgoingMessages:
     def __len__(self) -> int:
         return len(self._messages)
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the messages that wait."""
+        return self._size_bytes
+
     def push(self, message: bytes, *, counted_bytes: int = 0) -> None:
         """Add a message, with the bytes in flight that it counts until it is taken."""
         self._messages.append((message, counted_bytes))
+        self._size_bytes += len(message)
 
     def take(self) -> tuple[bytes, int]:
         """The next WebSocket message, and the bytes that it counts; there must be one."""
         message, counted_bytes = self._messages.popleft()
+        self._size_bytes -= len(message)
         if not self._messages:
             return message, counted_bytes
         taken, size_bytes = [message], len(message)
@@ -41,6 +49,7 @@ class OutgoingMessages:
             if size_bytes > JOINED_BYTES_MAX:
                 break
             self._messages.popleft()
+            self._size_bytes -= len(message)
             taken.append(message)
             counted_bytes += more_bytes
         return b"".join(taken), counted_bytes

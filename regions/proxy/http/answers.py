@@ -80,6 +80,11 @@ def failure_answer(error: GeologError, request: Request) -> Response:
     return error_answer(failure_of(error, None, location=location))
 
 
+def client_in(request: Request) -> str:
+    """The client that sent the request."""
+    return request.client.host if request.client is not None else ""
+
+
 def target_of(request: Request) -> str:
     """The request's path and query, as they were sent."""
     raw_path: bytes = request.scope["raw_path"]

@@ -30,7 +30,7 @@ from geolog.wire.session.paths import AppendPath, parse_path
 from regions.proxy.append_session import AppendSession
 from regions.proxy.append_targets import open_target
 from regions.proxy.held_partitions import MovedError
-from regions.proxy.http.answers import NDJSON, retry_after, status_of, target_of
+from regions.proxy.http.answers import NDJSON, client_in, retry_after, status_of, target_of
 from regions.proxy.http.bodies import Bodies
 from regions.proxy.session_host import SessionHost, failure_of
 from topology.errors import (
@@ -40,6 +40,10 @@ from topology.errors import (
     UnavailableError,
     first_of,
 )
+
+_PARSED_AT_ONCE = 64 << 10
+_LINE_BYTES = 500
+"""Bytes of lines that are parsed before other tasks run, and what each line counts besides."""
 
 
 class LineSocket:
@@ -123,9 +127,10 @@ class HttpAppends:
         if self._host.draining.is_set():
             raise _going_away()
         async with self._bodies.read(request) as body:
-            client = request.client.host if request.client is not None else ""
+            client = client_in(request)
             arrived_s = trio.current_time()
-            answers = await self._append_lines(client, path, _lines_of(body), arrived_s)
+            lines = await _lines_of(body)
+            answers = await self._append_lines(client, path, lines, arrived_s)
         return Response(
             "".join(f"{answer}\n" for answer in answers),
             status_code=_status_of(answers),
@@ -160,7 +165,7 @@ class HttpAppends:
         error: GeologError | None = None
         session: AppendSession | None = None
         try:
-            async with open_target(self._host, path) as target:
+            async with open_target(self._host, path, client=client) as target:
                 session = AppendSession(
                     socket,
                     JSON_FRAMES,
@@ -184,13 +189,18 @@ class _Line:
     id: AppendId | None
 
 
-def _lines_of(body: bytes) -> list[_Line]:
+async def _lines_of(body: bytes) -> list[_Line]:
     """The lines of a body, all of which are appends. InvalidArgumentError, TooLargeError."""
     lines: list[_Line] = []
     records_count = 0
+    parsed_bytes = 0
     for number, data in enumerate(body.splitlines(), 1):
         if not data.strip():
             continue
+        parsed_bytes += _LINE_BYTES + len(data)
+        if parsed_bytes >= _PARSED_AT_ONCE:
+            parsed_bytes = 0
+            await trio.lowlevel.checkpoint()
         try:
             text = data.decode()
             message = JSON_FRAMES.decode(text)

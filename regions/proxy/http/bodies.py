@@ -1,13 +1,23 @@
-"""The body of a request: read whole, within bounds of size, time and memory."""
+"""The body of a request: read whole, within bounds of size, time and memory.
 
+A body that has begun may never go on. So no client gets more than its share of the memory for
+bodies, and when that is used up, the longest body of the client that holds most gives way: see
+`geolog.transport.unread_bytes`, which counts them.
+"""
+
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import ClassVar
 
+import attrs
 import trio
 from starlette.requests import Request
 
+from geolog.transport.served_websocket import GOES_ON_BYTES, GOES_ON_S
+from geolog.transport.unread_bytes import UnreadBytes, UnreadOfOne
 from regions.proxy.config import ProxyConfig
+from regions.proxy.http.answers import client_in
 from topology.errors import (
     GeologError,
     InvalidArgumentError,
@@ -23,23 +33,40 @@ class BodyTimeoutError(GeologError):
     retriable: ClassVar[bool] = True
 
 
+@attrs.define(eq=False)
+class _Body:
+    """One body that arrives."""
+
+    held: UnreadOfOne = attrs.field(init=False)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    data: bytearray = attrs.field(factory=bytearray)
+    refusal: OverCapacityError | None = None
+    """Why it had to give way, if it had."""
+
+    def give_way(self, why: str) -> None:
+        self.refusal = OverCapacityError(why)
+        self.data = bytearray()
+        self.held.give_back_parts()
+        self.scope.cancel(reason="there is no room for the body")
+
+
 class Bodies:
-    """The bodies that a proxy holds. Beyond `http_bodies_bytes_max` it takes no others.
+    """The bodies that a proxy holds, up to `http_bodies_bytes_max`.
 
     Waiting for room instead could last for ever: each waits with a part of its body in memory.
     """
 
     def __init__(self, config: ProxyConfig) -> None:
         self._config = config
-        self._held_bytes = 0
+        self._held = UnreadBytes(config.http_bodies_bytes_max, config.client_share)
 
     def __repr__(self) -> str:
-        return f"Bodies({self._held_bytes} of {self._config.http_bodies_bytes_max} bytes)"
+        return f"Bodies({self.held_bytes} of {self._config.http_bodies_bytes_max} bytes)"
 
     @property
     def held_bytes(self) -> int:
         """Bytes of bodies in memory now."""
-        return self._held_bytes
+        return self._held.bytes
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
@@ -48,18 +75,37 @@ class Bodies:
         TooLargeError, OverCapacityError, BodyTimeoutError; no more of it is read then.
         """
         self._check_form(request)
-        body = bytearray()
+        client = client_in(request)
+        body = _Body()
+        body.held = self._held.open(client, body.give_way, _ignore_room)
         try:
-            with trio.move_on_after(self._config.http_body_time_s) as scope:
-                await self._read_into(body, request)
-            if scope.cancelled_caught:
-                raise BodyTimeoutError(
-                    f"the body has {len(body)} bytes after {self._config.http_body_time_s:g} s,"
-                    " and no end"
-                )
-            yield bytes(body)
+            await self._read_in_time(body, request)
+            if body.refusal is not None:
+                raise body.refusal
+            data = bytes(body.data)
+            body.data = bytearray()
+            body.held.give_back_parts()  # It gives way no more.
+            body.held.take(len(data))
+            yield data
         finally:
-            self._held_bytes -= len(body)
+            body.held.close()
+
+    async def _read_in_time(self, body: _Body, request: Request) -> None:
+        began_s = trio.current_time()
+        due_s = began_s + self._config.http_body_time_s
+        body.scope.deadline = min(due_s, began_s + GOES_ON_S)
+        goes_on_bytes = GOES_ON_BYTES
+        with body.scope:
+            while await self._read_piece(body, request):
+                if len(body.data) >= goes_on_bytes:
+                    goes_on_bytes = len(body.data) + GOES_ON_BYTES
+                    body.scope.deadline = min(due_s, trio.current_time() + GOES_ON_S)
+            body.scope.deadline = math.inf
+        if body.scope.cancelled_caught and body.refusal is None:
+            raise BodyTimeoutError(
+                f"the body has {len(body.data)} bytes after"
+                f" {trio.current_time() - began_s:.0f} s, and no end"
+            )
 
     def _check_form(self, request: Request) -> None:
         """Refuse what the head of the request tells already."""
@@ -79,16 +125,16 @@ class Bodies:
                 " requests"
             )
 
-    async def _read_into(self, body: bytearray, request: Request) -> None:
-        while True:
-            message = await request.receive()
-            piece = message.get("body", b"")
-            self._check_size(len(body) + len(piece))
-            if self._held_bytes + len(piece) > self._config.http_bodies_bytes_max:
-                raise OverCapacityError(
-                    f"this proxy holds {self._held_bytes} bytes of requests already"
-                )
-            self._held_bytes += len(piece)
-            body += piece
-            if not message.get("more_body", False):
-                return
+    async def _read_piece(self, body: _Body, request: Request) -> bool:
+        """Read some more; whether that was not the end."""
+        message = await request.receive()
+        piece = message.get("body", b"")
+        self._check_size(len(body.data) + len(piece))
+        if piece and body.refusal is None:
+            body.data += piece
+            body.held.take_part(len(piece))
+        return bool(message.get("more_body", False)) and body.refusal is None
+
+
+def _ignore_room() -> None:
+    """No body waits for room."""

@@ -39,6 +39,7 @@ class Description:
 
     def __init__(self) -> None:
         self._http = _text_of("openapi.json")
+        self._page = page_of(json.loads(self._http))
         self._sockets = _text_of("asyncapi.json")
 
     async def openapi(self, _request: Request) -> Response:
@@ -51,7 +52,7 @@ class Description:
 
     async def page(self, _request: Request) -> Response:
         """Answer with the page."""
-        return HTMLResponse(page_of(json.loads(self._http)))
+        return HTMLResponse(self._page)
 
 
 def _text_of(name: str) -> str:

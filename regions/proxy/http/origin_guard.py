@@ -4,7 +4,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from regions.proxy.http.answers import plain_answer
-from regions.proxy.origins import Origins
+from regions.proxy.origins import Origins, is_browser
 from topology.errors import NotPermittedError
 
 
@@ -17,8 +17,12 @@ class OriginGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
+        headers = Headers(scope=scope)
         try:
-            self._origins.check(Headers(scope=scope).get("origin"))
+            self._origins.check(headers.get("origin"))
+            self._origins.check_host(
+                headers.get("host"), is_browser=is_browser(headers.get("user-agent"))
+            )
         except NotPermittedError as error:
             await plain_answer(error.code, str(error))(scope, receive, send)
             return

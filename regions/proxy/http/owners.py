@@ -11,10 +11,13 @@ from geolog.metadata.proxies import ProxyRecord, list_live_proxies
 from geolog.protocol.stream_state import PartitionName
 from geolog.wire.session.json_records import Json
 from geolog.wire.session.paths import parse_owner_path
-from regions.proxy.http.answers import json_answer, target_of
+from regions.proxy.http.answers import client_in, json_answer, target_of
 from regions.proxy.http.proxy_view import ProxyView
 
 _ASKED_AT_ONCE_MAX = 16
+_COST = 3
+_PARTITION_COST = 2
+"""Requests to ZooKeeper for an answer, and for each partition in it."""
 
 
 class Owners:
@@ -27,10 +30,12 @@ class Owners:
     async def owner(self, request: Request) -> Response:
         """Say which process owns each partition, and where it takes appends."""
         path = parse_owner_path(target_of(request))
-        stream = await self._proxy.host.find_stream(path.stream)
+        client = client_in(request)
+        stream = await self._proxy.host.find_stream(path.stream, client=client)
         names = stream.partition_names()
         if path.partition is not None:
             names = [stream.partition(path.partition)]
+        self._proxy.host.charge(client, _COST + _PARTITION_COST * len(names))
         live = await list_live_proxies(self._proxy.metadata, self._proxy.cluster)
         proxies = {one.owner: one for one in live}
         partitions = await all_of(

@@ -15,7 +15,7 @@ from geolog.background import open_background
 from geolog.wire.session.frames import JSON_FRAMES
 from geolog.wire.session.messages import ErrorAnswer, Goaway, ReadEnd
 from geolog.wire.session.paths import ReadPath, parse_path
-from regions.proxy.http.answers import NDJSON, target_of
+from regions.proxy.http.answers import NDJSON, client_in, target_of
 from regions.proxy.read_range import ReadRange, frame_of, open_range
 from regions.proxy.session_host import SessionHost, failure_of
 from topology.errors import GeologError, InvalidArgumentError
@@ -131,5 +131,7 @@ class HttpReads:
             raise InvalidArgumentError(
                 "cursors are for WebSocket sessions, which commit: over HTTP, give from=…"
             )
-        await self._host.is_single_partition(path.stream)  # Its error names the nearest.
+        client = client_in(request)
+        # Its error names the nearest.
+        await self._host.is_single_partition(path.stream, client=client)
         return RangeAnswer(self._host, path)

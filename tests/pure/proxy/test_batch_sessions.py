@@ -1,5 +1,6 @@
 """Sessions of geolog's own clients: one that does not read, and messages that come together."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -14,9 +15,18 @@ from geolog.wire.session.channel_messages import (
     BatchCompared,
     BatchPlaced,
     BatchRefused,
+    ChannelClosed,
+    ChannelOpened,
+    CloseChannel,
+    DescribeRequest,
+    OpenChannel,
     SendBatch,
     StandingTold,
+    StreamTold,
 )
+from geolog.wire.session.outgoing_messages import OutgoingMessages
+from regions.proxy import batch_session, session_host
+from regions.proxy.batch_session import OUTGOING_BYTES_MAX
 from tests.pure.proxy.batches_client import CHANNEL, open_batches
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.whole.clusters import STREAM, open_world, values_of
@@ -52,6 +62,76 @@ async def test_answers_to_comparisons_count_as_bytes_in_flight_until_they_are_se
 
     assert held_bytes > REPEATS_COUNT * batch.length_bytes
     assert all(isinstance(one, BatchCompared) for one in answers)
+
+
+async def test_a_session_takes_no_more_while_its_client_takes_no_answers(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = list[int]()
+    push = OutgoingMessages.push
+
+    def push_noted(self: OutgoingMessages, message: bytes, *, counted_bytes: int = 0) -> None:
+        push(self, message, counted_bytes=counted_bytes)
+        sizes.append(self.size_bytes)
+
+    monkeypatch.setattr(OutgoingMessages, "push", push_noted)
+    again = encode_batches(OpenChannel(CHANNEL, str(STREAM), "life", 0))
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_batches(world.cluster, proxy, STREAM) as client,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(client.socket.send, again * 40_000)
+        await trio.sleep(5)
+        untaken = len(sizes)
+        answers = [await client.receive() for _ in range(40_000)]
+
+    assert untaken < 40_000
+    assert max(sizes) <= OUTGOING_BYTES_MAX + 1_000
+    assert all(isinstance(one, ChannelClosed) for one in answers)
+
+
+async def test_requests_of_a_session_wait_unread_beyond_a_bound(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_session, "REQUESTS_WAITING_MAX", 100)
+    asked = b"".join(
+        encode_batches(DescribeRequest(number, str(STREAM))) for number in range(1000)
+    )
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_batches(world.cluster, proxy, STREAM) as client,
+    ):
+        await client.socket.send(asked)
+        answers = [await client.receive() for _ in range(1000)]
+
+    assert sorted(one.request for one in answers if isinstance(one, StreamTold)) == list(
+        range(1000)
+    )
+
+
+async def test_a_client_has_only_its_share_of_the_channels(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_host, "CHANNELS_MAX", 4)
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_batches(world.cluster, proxy, STREAM) as client,
+        open_batches(world.cluster, proxy, STREAM) as second,
+    ):
+        told = await client.ask(DescribeRequest(1, str(STREAM)))
+        assert isinstance(told, StreamTold)
+        refused = await client.ask(OpenChannel(7, str(STREAM), told.life, 0))
+        await second.send(CloseChannel(CHANNEL))
+        await trio.sleep(1)
+        opened = await client.ask(OpenChannel(7, str(STREAM), told.life, 0))
+
+    assert isinstance(refused, ChannelClosed)
+    assert "2 channels" in refused.error.error
+    assert isinstance(opened, ChannelOpened)
 
 
 async def test_batches_of_one_message_are_judged_one_by_one_and_share_an_entry(

@@ -3,6 +3,7 @@
 import json
 from typing import cast
 
+import h11
 import pytest
 import trio
 import trio_websocket
@@ -105,3 +106,53 @@ def test_a_proxy_refuses_all_other_pages(origin: str) -> None:
 def test_what_is_no_origin_is_refused(wrong: str) -> None:
     with pytest.raises(InvalidConfigError, match="without a path"):
         Origins.of(wrong, [])
+
+
+BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+
+
+@pytest.mark.parametrize(
+    ("host", "agent", "status"),
+    [
+        ("evil.example:41306", BROWSER, 403),
+        ("evil.example", BROWSER, 403),
+        ("127.0.0.1:41306", BROWSER, 200),
+        ("[::1]:41306", BROWSER, 200),
+        ("LOCALHOST:41306", BROWSER, 200),
+        ("shop.example", BROWSER, 200),
+        ("shop.example:8443", BROWSER, 200),
+        ("proxy.internal:41306", "curl/8.7.1", 200),
+        ("proxy.internal:41306", None, 200),
+    ],
+)
+async def test_a_site_whose_name_leads_here_reads_nothing(
+    autojump_clock: MockClock, host: str, agent: str | None, status: int
+) -> None:
+    target = "/v1/streams/shop/orders/read"
+    headers = [("host", host), *([("user-agent", agent)] if agent else [])]
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", allow_origin=SHOP) as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        await client.send(
+            h11.Request(method="GET", target=target, headers=headers), h11.EndOfMessage()
+        )
+        answer = await client.receive()
+
+    assert answer.status == status
+
+
+async def test_a_browser_may_use_a_proxys_own_name(autojump_clock: MockClock) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        headers = [("host", str(proxy.http_address)), ("user-agent", BROWSER)]
+        await client.send(
+            h11.Request(method="GET", target="/", headers=headers), h11.EndOfMessage()
+        )
+        answer = await client.receive()
+
+    assert answer.status == 200

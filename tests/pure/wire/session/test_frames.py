@@ -4,6 +4,7 @@ Tests of documents run in both encodings.
 """
 
 import json
+import tracemalloc
 from contextlib import suppress
 
 import msgpack
@@ -230,7 +231,8 @@ def test_a_bad_frame_is_explained(codec: FrameCodec, document: object, told: str
         ('{"value":"\\ud800"}', "not valid Unicode"),
         ('{"value":"v","id":"\\ud800"}', "not valid Unicode"),
         ('{"value":"v","writer":"\\ud800"}', "not valid Unicode"),
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 9_000, "nested too deeply"),
+        ("[" * 100_000, "more lists or objects"),
         (f'{{"value":"v","seq":{"9" * 5000}}}', "a number with more than [0-9]+ digits"),
         (b"{}", "binary frames are not part of geolog.v1.json"),
     ],
@@ -416,3 +418,53 @@ def test_a_busy_proxy_says_when_to_come_back(codec: FrameCodec) -> None:
 
 def test_close_codes_follow_the_errors() -> None:
     assert close_code(412) == 4412
+
+
+def memory_of(codec: FrameCodec, frame: str | bytes) -> int:
+    """The most that reading the frame takes, whether it is refused or not."""
+    tracemalloc.start()
+    try:
+        with suppress(BadFrameError):
+            codec.decode(frame)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [[[]] * 15_000, [{}] * 15_000, [{"a": 1, "b": 2, "c": 3}] * 15_000],
+    ids=["lists", "empty maps", "maps"],
+)
+@pytest.mark.parametrize("codec", [JSON_FRAMES, MSGPACK_FRAMES])
+def test_a_frame_of_tiny_lists_or_maps_is_refused_before_it_fills_the_memory(
+    codec: FrameCodec, inner: list[object]
+) -> None:
+    document = {"records": [inner] * 10, "id": 7}
+    frame: str | bytes = json.dumps(document)
+    if codec is MSGPACK_FRAMES:
+        frame = msgpack.packb(document)
+
+    with pytest.raises(BadFrameError, match="more lists or objects than 10000 records"):
+        codec.decode(frame)
+    assert memory_of(codec, frame) < 12 * len(frame) + (8 << 20)
+
+
+def test_a_value_may_be_text_of_any_form() -> None:
+    value = json.dumps([[]] * 30_000 + [{"a": "}"}] * 60_000)
+    message = JSON_FRAMES.decode(json.dumps({"value": value}))
+
+    assert isinstance(message, AppendRequest)
+    assert message.records[0].value == value.encode()
+
+
+@pytest.mark.parametrize("codec", [JSON_FRAMES, MSGPACK_FRAMES])
+def test_a_list_of_all_records_with_headers_is_understood(codec: FrameCodec) -> None:
+    document = {"records": [{"value": "v", "headers": {"a": "b", "c": "d"}}] * 10_000}
+    frame: str | bytes = json.dumps(document)
+    if codec is MSGPACK_FRAMES:
+        frame = msgpack.packb(document)
+    message = codec.decode(frame)
+
+    assert isinstance(message, AppendRequest)
+    assert len(message.records) == 10_000

@@ -78,6 +78,7 @@ def test_messages_leave_in_order_and_together_as_far_as_they_fit(
             assert counted_bytes == len(taken)
             waiting = waiting[fit[-1] :]
         assert len(outgoing) == len(waiting)
+        assert outgoing.size_bytes == sum(map(len, waiting))
 
 
 def test_a_batch_keeps_no_other_message_in_memory() -> None:

@@ -1,0 +1,61 @@
+"""Requests that ask ZooKeeper: many at once are served, and a flood of one client is not."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from regions.proxy.protocol import client_pace
+from regions.proxy.protocol.client_pace import CLIENTS_MAX, DEBT_MAX, PER_S, ClientPace
+from tests.pure.proxy.http_client import open_http
+from tests.pure.proxy.proxies import open_proxy
+from tests.pure.whole.clusters import STREAM, open_world
+
+
+def test_a_client_that_asks_too_much_waits_until_it_has_paid() -> None:
+    pace = ClientPace()
+    costs = [pace.refusal_of("a", DEBT_MAX / 10, 0.0) for _ in range(11)]
+
+    assert costs[:10] == [None] * 10
+    refusal = costs[10]
+    assert refusal is not None
+    assert refusal.retry_after_s == pytest.approx(DEBT_MAX / 10 / PER_S)
+    assert pace.refusal_of("b", 1, 0.0) is None
+    assert pace.refusal_of("a", DEBT_MAX / 10, refusal.retry_after_s) is None
+    assert pace.refusal_of("a", 1, refusal.retry_after_s) is not None
+
+
+def test_clients_that_have_paid_and_those_of_long_ago_are_forgotten() -> None:
+    pace = ClientPace()
+    for number in range(CLIENTS_MAX + 10):
+        pace.refusal_of(f"client {number}", PER_S, 0.0)
+    assert len(pace) == CLIENTS_MAX
+    pace.refusal_of("one more", 1, 1.0)
+    assert len(pace) == 1
+
+
+async def test_a_flood_of_dear_requests_is_refused_and_no_other_client_is(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_pace, "DEBT_MAX", 100.0)
+    monkeypatch.setattr(client_pace, "PER_S", 10.0)
+    unknown = "/v1/streams/shop/nothing/read"
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy, host="flood") as client,
+        open_http(world.cluster, proxy, host="other") as other,
+    ):
+        owners = [await client.ask("GET", f"/v1/owner/{STREAM}") for _ in range(100)]
+        known = await other.ask("GET", f"/v1/owner/{STREAM}")
+        await trio.sleep(20)
+        names = [await client.ask("GET", unknown) for _ in range(100)]
+        again = await other.ask("GET", unknown)
+
+    statuses = [one.status for one in owners]
+    assert statuses == sorted(statuses)
+    assert 5 <= statuses.count(200) <= 50
+    assert set(statuses) == {200, 429}
+    assert int(owners[-1].headers["retry-after"]) >= 1
+    assert {one.status for one in names} == {404, 429}
+    assert [one.status for one in names].count(404) <= 20
+    assert (known.status, again.status) == (200, 404)
