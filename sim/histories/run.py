@@ -13,7 +13,7 @@ from sim.fakes.memory_disk import DISK_BYTES
 from sim.histories.judging import Breaches, Judging
 from sim.laws.history.all_laws import Violation
 from sim.laws.state.all_laws import StateLaws
-from sim.laws.state.law_18_mirrors_are_prefixes import mirrors_behind
+from sim.laws.state.law_18_mirrors_are_prefixes import mirrors_behind, mirrors_uncut
 from sim.laws.state.seen import Looking
 from sim.scheduling import EndlessMomentError, run_seeded
 from sim.world.apps.workload import Workload
@@ -295,12 +295,16 @@ class _Run:
     async def _await_mirrors(self, world: World) -> None:
         """Law 24: links drain. Then the relays end, so that mirrors close their last ledgers.
 
-        All that the home has now is durable in each mirror, soon after a coordinator could be
-        elected and a link that stood still was dialled again.
+        All that the home has now is durable in each mirror, and nothing else is in it, soon
+        after a coordinator could be elected and a link that stood still was dialled again.
         """
         grace_s = self._grace_s(world) + _LINK_S
         with trio.move_on_after(grace_s):
-            while behind := mirrors_behind(Looking(world, self.history).look()):  # noqa: ASYNC110
+            while True:
+                now = Looking(world, self.history).look()
+                behind = mirrors_behind(now) + mirrors_uncut(now)
+                if not behind:
+                    break
                 await trio.sleep(_RETRY_S)
             world.end_relays()
             await wait_end(world, relays)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from geolog.protocol.home_record import Fork, branch_point
 from geolog.protocol.ids import NO_ENTRY, LedgerId, SegmentEntry
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from sim.laws.state.copies import slots_with
@@ -120,6 +121,30 @@ def mirrors_behind(now: Look) -> list[str]:
         and not mirror_has(now, (region, partition), *due)
         and not _begins_behind(now, (region, partition), due[0])
     ]
+
+
+def mirrors_uncut(now: Look) -> list[str]:
+    """The mirrors that hold, or may hold, what a fork left behind, in words."""
+    return [
+        f"the mirror of partition {partition} in {region} was not cut at the fork of home epoch"
+        f" {fork.home_epoch}"
+        for region in (() if now.stream is None else now.stream.relay_to)
+        for partition in now.lists
+        if (fork := _missed_fork(now, (region, partition))) is not None
+    ]
+
+
+def _missed_fork(now: Look, mirror: MirrorKey) -> Fork | None:
+    """The fork at which a mirror is to be cut; of an open row nobody knows where it ends."""
+    forks = now.history.forks_of(mirror[1])
+    for row in now.logs.get(mirror, {}).values():
+        fork = branch_point(forks, row.home_epoch)
+        if fork is None or row.last_entry == NO_ENTRY:
+            continue
+        last = None if row.last_entry is None else row.numbering.in_segment(row.last_entry)
+        if last is None or fork.is_before(row.segment, last):
+            return fork
+    return None
 
 
 def _begins_behind(now: Look, mirror: MirrorKey, segment: int) -> bool:
