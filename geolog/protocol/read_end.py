@@ -248,6 +248,7 @@ class EndSearch:
         self._may_recover = may_recover
         self._is_least = False
         self._may_be_emptied = may_be_emptied
+        self._ledgerless: int | None = None  # The last row, if its ledger was not there.
         self._absences = absences
         self._recoveries = recoveries
         self._segment: SegmentRecord | None = None
@@ -297,7 +298,13 @@ class EndSearch:
         return EndFound(PartitionEnd(0, SEGMENT_BEGIN, first_sequence, 0, row))
 
     def on_no_ledger(self, error: GeologError) -> Step:
-        """The segment's ledger does not exist: trimmed since, unless it is still the last."""
+        """The segment's ledger does not exist: trimmed since, unless it is still the last.
+
+        A mirror that is begun again loses its last row, too: then the row has gone with it.
+        """
+        if self._may_be_emptied and self._ledgerless != self._number:
+            self._ledgerless = self._number
+            return self._search_again()
         return self._ask_whether_last(Fail(error))
 
     def on_ledger(self, ledger: LedgerRecord) -> Step:

@@ -394,6 +394,11 @@ class PartitionWalk:
                 await self._scan.check_log()
                 if await self._ends_without_rows() or await self._ends_at_fork():
                     return self._gone.popleft() if self._gone else None
+                if self._scan.has_rows:  # If they are lost, the next read says so.
+                    raise ConflictError(
+                        f"{self._scan.name} was begun again while it was read, and has nothing"
+                        f" from row {self._segment} on: open the reader again"
+                    )
                 raise DataLostError(
                     f"segment {self._segment} of {self._scan.name} existed when the read began,"
                     " and is no longer listed"

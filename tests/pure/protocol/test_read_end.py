@@ -284,3 +284,16 @@ def test_a_mirror_that_lost_all_its_rows_ends_where_it_begins() -> None:
 def test_an_empty_list_may_be_stale_while_segments_are_listed_and_at_home() -> None:
     assert isinstance(looked(a_search(may_be_emptied=True), 3, 4), ListLast)
     assert isinstance(looked(a_search(), 3, 3, 3), ListLast)
+
+
+def test_a_mirror_that_loses_its_last_row_while_it_is_looked_at_is_looked_at_again() -> None:
+    gone = NoSuchStreamError("ledger 9 does not exist")
+    search = a_search(may_be_emptied=True)
+    search.on_last_segment(SEGMENT)
+
+    again = search.on_no_ledger(gone)
+    search.on_last_segment(SEGMENT)  # The row is still there, so it is damage.
+
+    assert again == PauseBefore(PROBE_PAUSE_S, ListLast())
+    assert search.on_no_ledger(gone) == AskHighest()
+    assert search.on_highest(4) == Fail(gone)

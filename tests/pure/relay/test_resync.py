@@ -27,6 +27,7 @@ from tests.pure.whole.mirroring import (
     relay,
     rows_of,
 )
+from tests.pure.whole.test_failover import values
 from tests.pure.whole.test_mirrors import forged
 
 
@@ -187,6 +188,29 @@ async def test_a_reader_that_was_further_is_told_to_begin_again(
         await wait_equal(home)
 
     assert [one.sequence for one in seen] == [0, 1, 2, 3]
+
+
+async def test_a_reader_of_a_mirror_that_is_begun_again_is_not_told_that_data_is_lost(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home)
+        for _ in range(3):
+            await Writing(home).append(2)
+        await relay(log)
+        scan = log._scan(await record_of(log), await mirror_of(log))  # noqa: SLF001
+        end = await scan.end()
+        await home.resync_relay(STREAM, target=TARGET)  # No relay sends it anything.
+        with pytest.raises(geolog.ConflictError, match="was begun again while it was read"):
+            async with open_walk(scan, Begin(), end) as walk:
+                await walk.next_chunk()
+        found = await values(log)
+
+    assert len(found) == 6
 
 
 async def test_while_a_mirror_is_empty_its_region_reads_at_home_and_all_is_verified(
