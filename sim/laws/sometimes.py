@@ -79,6 +79,8 @@ SOMETIMES = {
     "mirror-continued": "another owner of a mirror goes on in the middle of a segment",
     "mirror-trimmed": "a mirror is trimmed with its home",
     "mirror-evicted": "a mirror goes on behind a gap, because its home kept too much for it",
+    "mirror-begun-again": "an operator has the home send a mirror everything again",
+    "reader-begun-again": "a reader of such a mirror is told to open again",
     "target-wiped": "a mirror whose region lost all its disks begins again",
     "appended-local-only": "a record is appended that must not leave its region",
     "reader-abroad": "a reader in another region gets a gap of local-only records",

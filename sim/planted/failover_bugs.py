@@ -7,26 +7,26 @@ import attrs
 from geolog.catalog.kept_rests import DeadBranch, KeptRests
 from geolog.catalog.partition_metadata import PartitionMetadata
 from geolog.catalog.partition_owners import VersionedOwner
-from geolog.catalog.stream_homes import StreamHomes
+from geolog.catalog.stream_homes import StreamHomes, VersionedHome
 from geolog.client.reading.bounds import Bound
 from geolog.client.reading.gone import TrimmedRun
 from geolog.client.reading.place_search import PlaceSearch
 from geolog.client.reading.scan import PartitionScan
 from geolog.client.reading.walk import PartitionWalk
-from geolog.metadata.documents import seal_document
-from geolog.metadata.seam import Check, Operation, Put
+from geolog.metadata.documents import open_document, seal_document
+from geolog.metadata.seam import Check, Operation, Put, Stored
 from geolog.partition import branch_cut, home_failover, mirror_opening, mirror_resync
 from geolog.partition.mirror_writer import last_watermark
 from geolog.partition.takeover import TakenOver, Takeover
 from geolog.protocol import failover, failover_record, switch_over
 from geolog.protocol.failover import EndedLog, FailoverCourse
 from geolog.protocol.failover_record import RangeAtRisk
-from geolog.protocol.home_record import Fork
+from geolog.protocol.home_record import Fork, HomeRecord
 from geolog.protocol.ids import EntryId, SegmentEntry
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamRecord
+from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName, StreamRecord
 from geolog.protocol.watermark import Watermark
 from sim.planted.planted_bug import PlantedBug
 from sim.world.apps.failing_over import HOME_CUT_OFF
@@ -191,6 +191,14 @@ async def look_only_once(
     return stream
 
 
+async def read_what_is_at_hand(
+    homes: StreamHomes, name: StreamName, life: str, stored: Stored
+) -> VersionedHome:
+    """Read a home record without the forks that are stored apart."""
+    path = homes._paths.home(name, life)
+    return VersionedHome(open_document(stored.data, HomeRecord, path=path), stored.version)
+
+
 async def check_nothing(
     _homes: StreamHomes, _name: PartitionName, _region: str, _home_epoch: int
 ) -> list[Check]:
@@ -270,6 +278,13 @@ FAILOVER_BUGS: dict[str, PlantedBug] = {
         161,
         "a log that missed two forks is compared with the latest alone",
         [(branch_cut, "branch_point", fork_of_the_latest)],
+        drawn_for=with_homes_lost_in_a_row,
+        chaos_s=40.0,
+    ),
+    "forks-apart-unread": PlantedBug(
+        171,
+        "forks that are not in the home record any more are not read",
+        [(StreamHomes, "_whole", read_what_is_at_hand)],
         drawn_for=with_homes_lost_in_a_row,
         chaos_s=40.0,
     ),

@@ -56,6 +56,11 @@ class Calls:
         self.trace.add(process.host, "call", f"{what} {self.count}")
         return self.trace.events_count
 
+    def is_begun_again(self, error: geolog.GeologError) -> bool:
+        """Whether a reader was in a mirror that an operator began again: it opens again."""
+        is_resynced = self.knobs.resyncs_rest_s_max is not None
+        return is_resynced and isinstance(error, geolog.ConflictError)
+
     def is_heard(self, process: Process) -> bool:
         """Whether anybody hears the answer: nobody does if the process is dead."""
         return process.is_alive and not self.trace.is_closed

@@ -123,6 +123,8 @@ class Knobs:
     resyncs_share: float = 0.0
     """Share of the failovers after which an operator wants to begin the mirror again that has
     become the home, by what was the home before."""
+    resyncs_rest_s_max: float | None = None
+    """Longest rest of an operator between two resyncs of a region's mirrors; None: none."""
     clock_drift_max: float = 0.0
     """Share by which the clocks of a host, which leases are kept by, run slow or fast."""
     are_pauses_sleep: bool = False

@@ -94,6 +94,8 @@ class World:
         """Instances whose synced bytes were harmed: only these may break a promise."""
         self.wiped: set[str] = set()
         """Regions whose nodes have all lost their disks: their mirrors begin again."""
+        self.resyncs: dict[str, float] = {}
+        """Regions whose mirrors an operator begins again, and until when that may be seen."""
         self.surprises: list[tuple[Process, Exception]] = []
         """Processes that ended with an error that no code expects."""
         self._machine_clocks: dict[str, MachineClock] = {}

@@ -16,6 +16,7 @@ from sim.world.draws.failover_draws import (
     with_homes_that_stop,
     with_local_only_failovers,
 )
+from sim.world.draws.named_worlds import options_of_world
 from sim.world.faults.all_faults import FAULTS
 from sim.world.history import Ending, Found, History, Item, Missing, ReaderWalk
 from sim.world.options import Options
@@ -41,6 +42,16 @@ def test_a_home_that_stops_when_it_is_cut_off_answers_nobody_once_another_one_be
 
     assert report.violations == []
     assert {"answered-in-lease", "stopped-alone", "failed-over"} <= set(report.sometimes)
+
+
+@pytest.mark.parametrize("seed", [1010, 1014])
+def test_mirrors_are_begun_again_while_the_home_is_lost_and_moves(seed: int) -> None:
+    report = run_seed(
+        seed, options=options_of_world("mirrors-begun-again", seed, tuple(FAULTS))
+    )
+
+    assert report.violations == []
+    assert "mirror-begun-again" in report.sometimes
 
 
 @pytest.mark.parametrize("start", [AtDlsn(DLSN(1, 5, 0)), AtSequence(6, 1)])

@@ -1,9 +1,11 @@
 """A look at the world: ledgers and lists in metadata, nodes that are up, new answers."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import attrs
+import trio
 
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
@@ -70,7 +72,8 @@ class Look:
     mirror_owners: dict[MirrorKey, OwnerRecord]
     """The owner of each mirror."""
     made_again: frozenset[MirrorKey]
-    """Mirrors made since the last look whose target had been removed."""
+    """Mirrors made since the last look whose target had been removed, and those that an
+    operator begins again just now."""
     homes: Mapping[int, str]
     """The home of the main stream by home epoch, as far as looks have seen them."""
     sources: Mapping[LedgerId, "LedgerOrigin"] | None
@@ -266,7 +269,15 @@ class Looking:
             for row in rows.values():
                 if row.ledger not in self._sources:
                     is_copy = self._homes.get(row.home_epoch) != log[0]
+                    # A home that was begun again as a mirror got its own segments back.
+                    is_copy |= row.row_number + self._offset(log[1], row) != row.segment
                     self._sources[row.ledger] = LedgerOrigin(log, is_copy)
+
+    def _offset(self, partition: int, row: SegmentRecord) -> int:
+        """What a home of that epoch adds to the number of a row to get its segment's."""
+        forks = self._history.forks_of(partition)
+        found = [one.segment_offset for one in forks if one.home_epoch == row.home_epoch]
+        return found[0] if found else 0
 
     def _stream(self) -> StreamRecord | None:
         nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)
@@ -298,7 +309,9 @@ class Looking:
             before_us = self._made_us.get(key)
             # A partition may have been added while the region was no target.
             is_late = before_us is None and key[0] in self._history.targets_removed
-            if is_late or before_us not in (None, made_us):
+            is_begun_again = self.world.resyncs.get(key[0], -math.inf) >= trio.current_time()
+            is_begun_again |= self._trim_of(one).dropping_through > 0
+            if is_late or is_begun_again or before_us not in (None, made_us):
                 found.add(key)
             self._made_us[key] = made_us
         return frozenset(found)

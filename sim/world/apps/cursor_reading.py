@@ -105,6 +105,8 @@ class CursorReading:
             happened.add("cursor-lost")
         elif isinstance(error, geolog.CursorHeldError):
             happened.add("cursor-held")
+        elif self.calls.is_begun_again(error):
+            happened.add("reader-begun-again")
         elif not error.retriable and self.calls.is_heard(process):
             self.calls.history.harsh_errors.append(
                 f"a read by cursor of {process.key} failed: {error!r}"

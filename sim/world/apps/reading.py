@@ -212,7 +212,9 @@ class Reading:
 
     def _on_failed(self, process: Process, read: ReaderWalk, error: geolog.GeologError) -> None:
         self.calls.failed(process, f"read {read.count} {error!r}")
-        if not error.retriable and self.calls.is_heard(process):
+        if self.calls.is_begun_again(error):
+            self.calls.history.happened.add("reader-begun-again")
+        elif not error.retriable and self.calls.is_heard(process):
             self.calls.history.harsh_errors.append(
                 f"a read by {read.reader} from {read.start or 'the earliest'} failed: {error!r}"
             )

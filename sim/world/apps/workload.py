@@ -12,6 +12,7 @@ from sim.world.apps.operator import OPERATOR
 from sim.world.apps.placing import Placing
 from sim.world.apps.reading import Reading
 from sim.world.apps.resetting import Resetting
+from sim.world.apps.resyncing import Resyncing
 from sim.world.apps.short_lived import ShortLived
 from sim.world.apps.tending import Tending
 from sim.world.calls import Calls
@@ -94,6 +95,10 @@ class Workload:
                 region = shape.regions[-1 - number % len(shape.regions)]
                 main = failing_over.fail_over_for_ever
                 world.start_client(f"{RESCUER}{number + 1}", region, main)
+
+        if self.calls.knobs.resyncs_rest_s_max is not None:
+            resyncing = Resyncing(self.calls, world, world.rng("resyncs"))
+            world.start_client("resyncer", shape.regions[-1], resyncing.resync_for_ever)
 
     def _owning(self, world: World) -> Owning:
         parts = self.calls, self.places, world.network.transport, world.rng("owners")

@@ -245,6 +245,19 @@ def with_homes_lost_in_a_row(options: Options, draws: Draws) -> Options:
     )
 
 
+def with_mirrors_begun_again(options: Options, draws: Draws) -> Options:
+    """A world whose home moves and is lost, and operators begin mirrors again meanwhile."""
+    drawn = with_homes_cut_off(options, draws)
+    return attrs.evolve(
+        drawn,
+        knobs=attrs.evolve(
+            drawn.knobs,
+            moves_rest_s_max=draws.choice("rest between moves and resyncs", (None, 2.0, 6.0)),
+            resyncs_rest_s_max=draws.choice("rest between resyncs", (0.5, 2.0, 5.0)),
+        ),
+    )
+
+
 def with_resyncs(options: Options, draws: Draws) -> Options:
     """The same; an operator who looked before a failover takes the new home for a mirror."""
     drawn = with_homes_cut_off(options, draws)

@@ -12,6 +12,7 @@ from sim.world.draws.failover_draws import (
     with_leases_that_change,
     with_local_only_failovers,
     with_many_regions,
+    with_mirrors_begun_again,
 )
 from sim.world.draws.move_draws import with_local_only_moves, with_moves
 from sim.world.draws.relay_draws import (
@@ -34,6 +35,7 @@ WORLDS: dict[str, Callable[[Options, Draws], Options]] = {
     "leases-that-change": with_leases_that_change,
     "many-regions": with_many_regions,
     "homes-lost-in-a-row": with_homes_lost_in_a_row,
+    "mirrors-begun-again": with_mirrors_begun_again,
 }
 
 
