@@ -27,7 +27,7 @@ LOCKED := --require-hashes --no-build-isolation
 help:
 	@echo 'make demo    run three regions on this machine and kill one of them under load'
 	@echo 'make test    run every check that is not long, in about twenty minutes'
-	@echo 'make test-long  run the long ones, in half an hour: before a release, and after work on what they test'
+	@echo 'make test-long  run the long ones, in fifteen minutes: before a release, and after work on what they test'
 	@echo 'make coverage   show which lines of the cores no test of their own runs'
 	@echo 'make foreign install the clients of other languages that make test runs: Node, for one'
 	@echo 'make fuzz    fuzz one parser, e.g. ARGS="json --duration 10m"'

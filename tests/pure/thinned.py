@@ -1,6 +1,6 @@
-"""Exhaustive tests that the quick stage thins out, and seeds of which some are long."""
+"""Exhaustive tests that the quick stage thins out, or of which `make test` runs a sample."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 import pytest
@@ -17,8 +17,9 @@ def thinned(everything: Sequence[T], *, one_in: int) -> Sequence[T]:
     return everything if settings().max_examples >= _EXAMPLES_WHOLE else everything[::one_in]
 
 
-def seeds(count: int, *, long_count: int) -> list[pytest.ParameterSet]:
-    """Parameters 0, 1, … for a test of histories: `count` of them, and then the long ones."""
-    short = [pytest.param(seed) for seed in range(count)]
-    long = range(count, count + long_count)
-    return short + [pytest.param(seed, marks=pytest.mark.long) for seed in long]
+def sampled(everything: Iterable[object], *, one_in: int) -> list[pytest.ParameterSet]:
+    """Parameters of a test; all but one in `one_in` of them are long."""
+    return [
+        pytest.param(one, marks=[pytest.mark.long] if number % one_in else [])
+        for number, one in enumerate(everything)
+    ]

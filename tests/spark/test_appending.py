@@ -74,6 +74,7 @@ def test_a_batch_write_appends_each_row_with_its_key_and_headers(
     assert len(values_of(zookeeper, stream)) == len(rows)
 
 
+@pytest.mark.long
 def test_a_query_that_repeats_its_last_batch_writes_each_row_once(
     spark: SparkSession, zookeeper: str, tmp_path: Path
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_write_away_from_the_home_is_refused_before_any_task_runs(zookeeper: s
     sink_of(zookeeper, stream, exactlyOnce="false", region="a")
 
 
+@pytest.mark.long
 def test_the_command_lists_and_deletes_sinks(zookeeper: str) -> None:
     stream = make_stream(zookeeper, "sink/listed")
     sink = sink_of(zookeeper, stream, writer="listed")

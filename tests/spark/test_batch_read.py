@@ -126,6 +126,7 @@ def test_a_schema_of_few_columns_is_read_alone(source: Source, orders: str) -> N
     assert frame.where("value is null").count() == 0
 
 
+@pytest.mark.long
 def test_filters_that_are_pushed_down_give_the_same_rows(source: Source, orders: str) -> None:
     conditions = {
         "partition = 1 and sequence >= 10 and sequence < 20": 1,
@@ -176,6 +177,7 @@ def test_records_truncated_after_planning_fail_the_read_or_are_left_out(
     assert places_of(rows_of(rest)) == [(0, number) for number in range(40, 100)]
 
 
+@pytest.mark.long
 def test_a_stream_that_is_written_moved_and_truncated_gives_each_record_once(
     source: Source, zookeeper: str
 ) -> None:

@@ -41,6 +41,10 @@ def status_of(demo: DemoProcess) -> dict[str, object]:
     return one
 
 
+def lag_of(demo: DemoProcess) -> object:
+    return status_of(demo)["lag_records"]
+
+
 def test_a_link_becomes_live_and_is_shown_to_people_too(related: DemoProcess) -> None:
     appended = related.run("append", STREAM, "--region", "us-east", given=b"one\ntwo\n")
     assert appended.returncode == 0, appended.stderr.decode()
@@ -157,11 +161,14 @@ def test_a_target_whose_relay_is_killed_is_shown_down_and_its_lag_grows(
 ) -> None:
     assert isinstance(related.ready, dict)
     [relay] = related.ready["regions"]["eu-west"]["relays"]
+    before = related.run("append", STREAM, "--region", "us-east", given=b"before\n")
+    assert before.returncode == 0, before.stderr.decode()
+    wait_until(lambda: (status_of(related)["state"], lag_of(related)) == ("live", 0))
     os.kill(relay["pid"], signal.SIGKILL)
     wait_until(lambda: status_of(related)["state"] == "down")
     appended = related.run("append", STREAM, "--region", "us-east", given=b"three\n")
     assert appended.returncode == 0, appended.stderr.decode()
-    wait_until(lambda: status_of(related)["lag_records"] == 1)
+    wait_until(lambda: lag_of(related) == 1)
 
     health = related.run("cluster", "health")
     assert health.returncode == 10

@@ -25,6 +25,7 @@ from geolog.wire.batch import SealedBatch, open_batch
 from geolog.wire.batch_terms import BatchTerms
 from geolog.wire.entry import WriterStamp
 from tests.pure.client.fake_sink import FakeSink, a_session
+from tests.pure.thinned import sampled
 from topology.errors import ConflictError, GeologError, OutcomeUnknownError
 
 WRONG_SEQUENCE = 1 << 40
@@ -192,7 +193,7 @@ class Program:
         self.hear()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", sampled(range(60), one_in=3))
 async def test_records_get_in_once_and_in_order_however_late_refusals_come(seed: int) -> None:
     rng = random.Random(seed)
     owner = FarOwner()
@@ -249,7 +250,7 @@ class Sent:
             self.verdict = "appended"
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", sampled(range(100), one_in=3))
 async def test_whatever_owner_answers_no_record_gets_in_behind_a_refused_one(seed: int) -> None:
     """A list of all records, and of those without an answer then, says what may be there."""
     rng = random.Random(seed)

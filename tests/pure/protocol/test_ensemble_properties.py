@@ -74,5 +74,6 @@ def test_a_planted_bug_loses_acknowledged_entries_and_is_found(name: str) -> Non
     assert seed_that_shows(PLANTED[name]) is not None
 
 
+@pytest.mark.long
 def test_the_same_check_finds_nothing_without_a_planted_bug() -> None:
     assert seed_that_shows(Variant()) is None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -225,6 +226,7 @@ def test_every_entry_is_taken_once_and_in_order_whatever_replicas_do(
     assert not reader.stripes.numbers
 
 
+@pytest.mark.long
 @given(st.integers(1, 5), st.lists(st.booleans(), min_size=100, max_size=100), st.data())
 def test_the_width_follows_from_the_ranges_that_were_taken(
     available_count: int, comes_late: list[bool], data: st.DataObject

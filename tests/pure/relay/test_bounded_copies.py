@@ -55,6 +55,7 @@ async def test_a_batch_of_several_times_the_bound_is_copied_as_mirrors_follow(
         assert found == ROWS
 
 
+@pytest.mark.long
 async def test_a_copy_that_does_not_move_fails_and_the_next_start_goes_on(
     autojump_clock: MockClock,
 ) -> None:

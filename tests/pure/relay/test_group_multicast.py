@@ -101,7 +101,7 @@ async def test_a_takeover_under_load_reads_nothing_from_the_log_again(
         assert events[-1:] == ["live"]
 
 
-@pytest.mark.parametrize("region", [HOME, TARGET])
+@pytest.mark.parametrize("region", [HOME, pytest.param(TARGET, marks=pytest.mark.long)])
 @pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "cut off"])
 async def test_nothing_is_sent_again_after_a_coordinator_leaves(
     autojump_clock: MockClock, region: str, *, leaves: bool

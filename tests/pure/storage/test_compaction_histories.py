@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 import attrs
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,6 +211,7 @@ STEPS: list[Step] = [
 ]
 
 
+@pytest.mark.long
 async def test_power_loss_at_any_step_of_a_compaction_loses_nothing(
     autojump_clock: MockClock,
 ) -> None:

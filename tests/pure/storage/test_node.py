@@ -35,7 +35,7 @@ from regions.storage.protocol.records import file_name
 from regions.storage.protocol.tables import FOOTER_BYTES, Footer
 from sim.fakes.memory_disk import DiskFaults, MemoryDisk
 from tests.pure.storage.nodes import LEDGER, World, a_config, a_world
-from tests.pure.thinned import thinned
+from tests.pure.thinned import sampled, thinned
 
 HAVE, ABSENT = Answer.HAVE, Answer.ABSENT
 
@@ -387,7 +387,10 @@ async def test_adds_beyond_the_bound_in_flight_wait_and_none_is_refused(
 
 
 @pytest.mark.parametrize(
-    "what", thinned(["small adds", "fences", "probes", "opens", "ledgers"], one_in=3)
+    "what",
+    thinned(
+        sampled(["small adds", "fences", "probes", "opens", "ledgers"], one_in=3), one_in=3
+    ),
 )
 async def test_requests_of_every_kind_that_wait_for_a_hanging_disk_are_bounded(
     autojump_clock: MockClock, world: World, what: str

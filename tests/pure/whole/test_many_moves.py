@@ -76,6 +76,7 @@ def test_a_version_that_knows_of_no_forks_apart_reads_what_has_none_and_refuses_
     assert before.forks == record.forks
 
 
+@pytest.mark.long
 async def test_a_move_that_would_not_fit_into_metadata_is_refused_before_the_stream_is_closed(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ async def check_equal(log: geolog.Log) -> None:
             assert row.size_bytes_through == following.size_bytes_before
 
 
+@pytest.mark.long
 async def test_a_mirror_equals_its_home_after_takeovers_at_any_place(
     autojump_clock: MockClock,
 ) -> None:

@@ -25,6 +25,7 @@ from geolog.protocol.stream_state import (
     StreamRecord,
 )
 from sim.fakes.memory_metadata import MemoryMetadata, open_memory_store
+from tests.pure.thinned import sampled
 from tests.pure.whole.clusters import (
     die_before_the_lac_is_told,
     numbered,
@@ -135,7 +136,7 @@ async def test_another_owners_activation_is_not_mistaken_for_ones_own(
 # Whole clusters.
 
 
-@pytest.mark.parametrize("tenths", range(1, 16))
+@pytest.mark.parametrize("tenths", sampled(range(1, 16), one_in=3))
 async def test_an_abandoned_takeover_does_not_block_readers(
     tenths: int, autojump_clock: MockClock
 ) -> None:

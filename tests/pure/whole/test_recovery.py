@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 import geolog
 from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import open_in_process_cluster
+from tests.pure.thinned import sampled
 from tests.pure.whole.clusters import (
     STREAM,
     World,
@@ -92,7 +93,7 @@ async def own_until_the_end(world: World, host: str) -> None:
         await trio.sleep_forever()
 
 
-@pytest.mark.parametrize("step", range(45))
+@pytest.mark.parametrize("step", sampled(range(45), one_in=4))
 async def test_a_recoverer_may_die_at_any_step(step: int, autojump_clock: MockClock) -> None:
     async with open_orphan() as world:
         slow_down(world)
@@ -103,7 +104,7 @@ async def test_a_recoverer_may_die_at_any_step(step: int, autojump_clock: MockCl
         await holds_its_own(world)
 
 
-@pytest.mark.parametrize("step", range(1, 45, 2))
+@pytest.mark.parametrize("step", sampled(range(1, 45, 2), one_in=4))
 async def test_a_recoverer_may_be_cut_off_at_any_step_and_come_back(
     step: int, autojump_clock: MockClock
 ) -> None:
@@ -147,7 +148,7 @@ async def test_a_recoverer_may_be_cut_off_at_any_step_and_come_back(
     assert [value for value in values if value in answered] == answered
 
 
-@pytest.mark.parametrize("step", range(20))
+@pytest.mark.parametrize("step", sampled(range(20), one_in=4))
 async def test_the_last_of_rival_recoverers_wins_and_the_others_get_an_error(
     step: int, autojump_clock: MockClock
 ) -> None:
@@ -172,7 +173,7 @@ async def test_the_last_of_rival_recoverers_wins_and_the_others_get_an_error(
         assert values[:3] == numbered(3)
 
 
-@pytest.mark.parametrize("lost", range(8))
+@pytest.mark.parametrize("lost", sampled(range(8), one_in=2))
 async def test_any_answer_of_metadata_may_be_lost(lost: int, autojump_clock: MockClock) -> None:
     """Carry out the n-th write and lose its answer: opening may fail, but nothing worse."""
     async with open_orphan() as world:

@@ -306,7 +306,7 @@ async def test_an_old_copy_is_finished_only_if_the_stream_remembers_its_writer(
 
 
 @pytest.mark.parametrize("off_s", [-7200, 7200])
-@pytest.mark.parametrize("slept_s", [1000, 5000])
+@pytest.mark.parametrize("slept_s", [1000, pytest.param(5000, marks=pytest.mark.long)])
 async def test_the_age_of_a_copy_does_not_depend_on_the_clocks_of_drivers(
     autojump_clock: MockClock, off_s: int, slept_s: int
 ) -> None:

@@ -107,7 +107,8 @@ def a_crowd(count: int) -> PartitionState:
 
 
 @pytest.mark.parametrize(
-    ("writers_count", "parts_count"), [(0, 1), (950, 1), (970, 2), (2500, 3)]
+    ("writers_count", "parts_count"),
+    [(0, 1), (950, 1), (970, 2), pytest.param(2500, 3, marks=pytest.mark.long)],
 )
 def test_a_crowd_of_writers_takes_several_parts(writers_count: int, parts_count: int) -> None:
     state = a_crowd(writers_count)
