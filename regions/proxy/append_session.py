@@ -2,9 +2,10 @@
 
 Theory of operation. One task takes frames in and hands their records to a writer, which shares
 the partition's owner with all other sessions. The other sends the answers, in the order of the
-frames. The first stops taking frames while `credit_bytes` are unanswered, so a client that does
-not read its answers is held back, and the proxy's memory is bounded. Appends at ack level
-`received` are answered when they are in memory, at the proxy that owns the partition.
+frames. The first stops taking frames while `credit_bytes` are unanswered, or many answers are
+not sent, so a client that does not read its answers is held back, and the proxy's memory is
+bounded. It loses its session once an answer has waited for it for half a minute. Appends at ack
+level `received` are answered when they are in memory, at the proxy that owns the partition.
 
 A frame is admitted or refused once it has come, before it is looked at: when the partition, the
 client or the proxy has too much unanswered in all its sessions, it is refused, see
@@ -60,19 +61,19 @@ from geolog.wire.session.messages import (
     SessionHello,
 )
 from regions.proxy.append_targets import AppendTarget
-from regions.proxy.protocol.append_admission import Comeback, RefusedSeqs
-from regions.proxy.session_host import SessionHost, failure_of, send_answer
+from regions.proxy.protocol.append_admission import WRITERS_MAX, Comeback, RefusedSeqs
+from regions.proxy.session_host import ANSWER_TAKEN_S, SessionHost, failure_of, send_answer
 from regions.proxy.traffic import AppendOutcome
 from topology.errors import GeologError, InvalidArgumentError, OverCapacityError
 
 UNANSWERED_MAX = 10_000
 """Frames that a session may have unanswered, whatever their size."""
 
+OUTGOING_BYTES_MAX = 1 << 20
+"""A session takes no more frames while so many bytes of its answers are not sent."""
+
 GOAWAY_S = 1.0
 """How long a client may take to leave a draining proxy by itself."""
-
-WRITERS_MAX = 64
-"""Named writers on one session."""
 
 HELD_S_MAX = 1.0
 """How long a client is not read that sends before it may come back."""
@@ -85,6 +86,8 @@ _COST_BYTES = 256
 """Bytes that cost as much as a record."""
 _REFUSAL_PART = 8
 """The bytes of a frame that is refused cost this part."""
+_REFUSED_BYTES = 512
+"""A frame that was refused counts so many bytes, and its id, until that is answered."""
 _AHEAD_COUNT_MAX = 1000
 """Frames that are judged before others run."""
 _RECORDS_AT_ONCE = 500
@@ -117,6 +120,8 @@ class _Unanswered:
     id: AppendId | None = None
     is_shared: bool = False
     """Whether it counts for its partition and client, too."""
+    is_forgotten: bool = False
+    """Whether it was refused, and counts as that."""
     is_called_back: bool = False
     """Whether it was refused, and its answer tells when the session may come back."""
 
@@ -156,6 +161,9 @@ class AppendSession:
         """Frames that were appended or refused."""
         self._unanswered_bytes = 0
         """Of all of these."""
+        self._outgoing: deque[tuple[str | bytes, float]] = deque()
+        """Answers that are known and not sent yet, and since when."""
+        self._outgoing_bytes = 0
         self._free_s = -math.inf
         """Until when the session itself was the reason that frames waited."""
         self._turn_cost = 0
@@ -181,6 +189,7 @@ class AppendSession:
                 self._free(self._in_hand)
             for one in (*self._ahead, *self._unanswered):
                 self._free(one)
+            self._host.in_flight.give_back(self._outgoing_bytes)
 
     async def _serve(self) -> None:
         async with open_background() as nursery, AsyncExitStack() as stack:
@@ -199,6 +208,7 @@ class AppendSession:
             )
             nursery.start_soon(self._watch_drain)
             nursery.start_soon(self._answer_all)
+            nursery.start_soon(self._send_answers)
             with suppress(SocketClosedError):
                 # This task owns the writers, so it is the one that opens them.
                 await self._take_frames(stack)
@@ -234,6 +244,7 @@ class AppendSession:
         while True:
             if not self._ahead:
                 await self._wait_credit()
+                await self._host.in_flight.wait_room_for_refused(self._client)
                 await self._wait_comeback()
                 self._admit(*await self._host.in_flight.next_message(self._socket))
             while self._may_read_ahead():
@@ -254,6 +265,7 @@ class AppendSession:
             self._turn_cost < _TURN_COST
             and self._ahead_count < _AHEAD_COUNT_MAX
             and now_s >= self._told_until_s
+            and self._host.in_flight.has_room_for_refused(self._client)
             and self._host.in_flight.has_next(self._socket)
         )
 
@@ -261,6 +273,7 @@ class AppendSession:
         return (
             self._unanswered_bytes < self._host.config.credit_bytes
             and len(self._unanswered) + len(self._ahead) < UNANSWERED_MAX
+            and self._outgoing_bytes < OUTGOING_BYTES_MAX
         )
 
     async def _wait_credit(self) -> None:
@@ -278,7 +291,7 @@ class AppendSession:
 
     def _admit(self, frame: str | bytes, arrived_s: float) -> None:
         """Admit a frame, which counts from now on, or refuse it; its turn comes later."""
-        taken = _Unanswered(frame, self._target.name, len(frame), arrived_s)
+        taken = _Unanswered(frame, self._target.counted_as, len(frame), arrived_s)
         taken.error = self._host.in_flight.refusal_of(
             taken.partition,
             self._client,
@@ -370,13 +383,17 @@ class AppendSession:
         """Nothing of the frame is kept, and later numbers of its writer have to wait."""
         self._unanswered_bytes -= taken.size_bytes
         self._forget(taken)
+        self._unanswered_bytes += taken.size_bytes
         numbered = self._numbered(taken)
         if numbered is not None:
             self._refused.on_refused(*numbered)
 
     def _forget(self, taken: _Unanswered) -> None:
+        """Count only what the answer needs."""
         self._free(taken)
-        taken.size_bytes = 0
+        id_bytes = len(taken.id) if isinstance(taken.id, str) else 0
+        taken.size_bytes, taken.is_forgotten = _REFUSED_BYTES + id_bytes, True
+        self._host.in_flight.take_refused(self._client, taken.size_bytes)
 
     def _note_taken(self, taken: _Unanswered) -> None:
         """The frame is judged for good, so later numbers of its writer need not wait for it."""
@@ -393,7 +410,9 @@ class AppendSession:
         return None if writer_id is None else (writer_id, head.seq)
 
     def _free(self, one: _Unanswered) -> None:
-        if one.is_shared:
+        if one.is_forgotten:
+            self._host.in_flight.give_back_refused(self._client, one.size_bytes)
+        elif one.is_shared:
             self._host.in_flight.give_back_share(one.partition, self._client, one.size_bytes)
         else:
             self._host.in_flight.give_back(one.size_bytes)
@@ -449,7 +468,10 @@ class AppendSession:
     # Answers out.
 
     async def _answer_all(self) -> None:
-        """Answer frames in order. Raises why the partition is lost, once all are answered."""
+        """Answer frames in order. Raises why the partition is lost, once all are answered.
+
+        A frame counts until its outcome is known, and not until the client takes the answer.
+        """
         lost: GeologError | None = None
         while True:
             while not self._unanswered:
@@ -461,13 +483,35 @@ class AppendSession:
             self._unanswered.popleft()
             self._unanswered_bytes -= unanswered.size_bytes
             self._free(unanswered)
-            self._tell_change()
-            await self._send(answer)
+            self._push_answer(answer)
             has_lost = self._target.failure is not None and self._target.successor is None
             if has_lost and lost is None and not self._unanswered:
                 lost = await self._target.why_lost()
-            if lost is not None and not self._unanswered:  # Frames may have come meanwhile.
-                raise lost
+            if lost is not None:
+                while self._outgoing:
+                    await self._changed.wait()
+                if not self._unanswered:  # Frames may have come meanwhile.
+                    raise lost
+
+    def _push_answer(self, answer: Ack | ErrorAnswer) -> None:
+        frame = self._codec.encode(answer)
+        self._outgoing.append((frame, trio.current_time()))
+        self._outgoing_bytes += len(frame)
+        self._host.in_flight.take(len(frame))
+        self._tell_change()
+
+    async def _send_answers(self) -> None:
+        """Send answers as the client takes them, which must not last."""
+        while True:
+            while not self._outgoing:
+                await self._changed.wait()
+            frame, known_s = self._outgoing[0]
+            left_s = known_s + ANSWER_TAKEN_S - trio.current_time()
+            await send_answer(self._socket, frame, taken_s=max(0.0, left_s))
+            self._outgoing.popleft()
+            self._outgoing_bytes -= len(frame)
+            self._host.in_flight.give_back(len(frame))
+            self._tell_change()
 
     async def _answer_of(self, unanswered: _Unanswered) -> Ack | ErrorAnswer:
         receipts = await _receipts_of(unanswered)
@@ -498,7 +542,7 @@ class AppendSession:
         await self._host.draining.wait()
         await self._send(Goaway())
         await trio.sleep(GOAWAY_S)
-        while self._unanswered or self._ahead:
+        while self._unanswered or self._ahead or self._outgoing:
             await self._changed.wait()
         await self._socket.close(CLOSE_RESTART, "the proxy is going away")
 

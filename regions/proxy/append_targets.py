@@ -44,6 +44,11 @@ class AppendTarget(ABC):
     epoch: int | None = None
     """That owner's epoch."""
 
+    @property
+    def counted_as(self) -> str:
+        """The name for which the bytes of its frames count."""
+        return self.name
+
     @abstractmethod
     def open_writer(self, writer_id: str | None) -> AbstractAsyncContextManager[Writer]:
         """Open a writer, with a session of its own if it has an id."""
@@ -169,6 +174,15 @@ class ForwardedTarget(AppendTarget):
 
     def __repr__(self) -> str:
         return f"ForwardedTarget({self.name})"
+
+    @property
+    def counted_as(self) -> str:
+        """Not the partition.
+
+        If this proxy takes it, these frames become batches that count for the partition. They
+        would wait for the frames, and the frames wait for them.
+        """
+        return f"forwarding to {self.name}"
 
     def want_received(self) -> None:
         """Do nothing: other proxies answer when records are durable."""

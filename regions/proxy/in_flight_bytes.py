@@ -23,6 +23,11 @@ from topology.errors import OverCapacityError
 
 Message = str | bytes
 
+REFUSED_BYTES_MAX = 64 << 20
+"""Bytes of frames that were refused and have no answer yet; then sessions take no more."""
+_REFUSED_BYTES_MAX_CLIENT = 16 << 20
+"""The same, of one client."""
+
 
 class InFlightBytes:
     """A bound that sessions keep together, and the shares of it."""
@@ -36,6 +41,9 @@ class InFlightBytes:
         self._turn = trio.Lock()
         self._freed: dict[str, trio.Event] = {}
         """Of the partitions and clients for which batches wait."""
+        self._refused_bytes = 0
+        self._refused_by_client: dict[str, int] = {}
+        self._refused_changed = trio.Event()
 
     def __repr__(self) -> str:
         return f"InFlightBytes({self._bytes} of {self.max_bytes})"
@@ -91,6 +99,39 @@ class InFlightBytes:
                 while self._bytes >= self.max_bytes:
                     await self.wait_changed()
 
+    # Of frames that were refused. Batches never wait for these: answers to them come in the
+    # order of the frames, some of which may have become batches of this proxy.
+
+    @property
+    def refused_bytes(self) -> int:
+        """Bytes of frames that were refused and have no answer yet."""
+        return self._refused_bytes
+
+    def take_refused(self, client: str, count: int) -> None:
+        """Count a frame that was refused until it is answered."""
+        self._refused_bytes += count
+        of_client = self._refused_by_client.get(client, 0)
+        self._refused_by_client[client] = of_client + count
+
+    def give_back_refused(self, client: str, count: int) -> None:
+        """Note one that was answered, or whose session has ended."""
+        self._refused_bytes -= count
+        self._refused_by_client[client] -= count
+        if not self._refused_by_client[client]:
+            del self._refused_by_client[client]
+        changed, self._refused_changed = self._refused_changed, trio.Event()
+        changed.set()
+
+    def has_room_for_refused(self, client: str) -> bool:
+        """Whether a client may be refused more."""
+        of_client = self._refused_by_client.get(client, 0)
+        return of_client < _REFUSED_BYTES_MAX_CLIENT and self._refused_bytes < REFUSED_BYTES_MAX
+
+    async def wait_room_for_refused(self, client: str) -> None:
+        """Wait until it may."""
+        while not self.has_room_for_refused(client):
+            await self._refused_changed.wait()
+
     # Of one partition and client.
 
     def refusal_of(
@@ -114,6 +155,7 @@ class InFlightBytes:
             waited_s=waited_s,
             now_s=trio.current_time(),
             comeback=comeback,
+            batches_wait=partition in self._freed,
         )
 
     async def next_of(self, socket: ServedSocket, client: str) -> Message:

@@ -37,6 +37,9 @@ from regions.proxy.session_host import (
 )
 from topology.errors import GeologError, InvalidArgumentError
 
+_UNTOLD_MAX = 100
+"""Commits that wait for their answers; the session takes no more frames then."""
+
 _COMMITS_S = 10.0
 """How long, after the end, the session waits for each further commit of the client."""
 
@@ -130,7 +133,6 @@ class ReadSession:
         """Wait until each commit with an id has its answer, or will have none."""
         with trio.move_on_after(_COMMITS_S):
             while self._untold_count:
-                self._has_told = trio.Event()
                 await self._has_told.wait()
 
     async def _spend_credit(self) -> None:
@@ -145,6 +147,8 @@ class ReadSession:
         scope = nursery.cancel_scope
         try:
             while True:
+                while self._untold_count >= _UNTOLD_MAX:
+                    await self._has_told.wait()
                 self._take(await self._socket.receive(), nursery)
         except SocketClosedError:
             scope.cancel(reason="the client has left")
@@ -206,7 +210,8 @@ class ReadSession:
                 await self._send(self._codec.encode(failure_of(error, id_)))
         finally:
             self._untold_count -= 1
-            self._has_told.set()
+            has_told, self._has_told = self._has_told, trio.Event()
+            has_told.set()
 
     async def _watch_drain(self, scope: trio.CancelScope) -> None:
         await self._host.draining.wait()

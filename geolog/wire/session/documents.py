@@ -9,7 +9,7 @@ from typing import assert_never
 import attrs
 
 from geolog.wire.batch import open_batch
-from geolog.wire.limits import INT64_MAX
+from geolog.wire.limits import INT64_MAX, WRITER_ID_BYTES_MAX
 from geolog.wire.session.json_records import (
     RECORD_KEYS,
     Json,
@@ -99,7 +99,7 @@ def head_of(document: Document) -> AppendHead:
     writer, seq = document.get("writer"), document.get("seq")
     return AppendHead(
         id=id_,
-        writer=writer if isinstance(writer, str) else None,
+        writer=writer if isinstance(writer, str) and _is_writer_id(writer) else None,
         seq=seq if type(seq) is int and 0 <= seq <= INT64_MAX else None,
     )
 
@@ -175,6 +175,10 @@ def _append(document: Document, id_: AppendId | None) -> AppendRequest:
         if not isinstance(writer, str):
             raise InvalidArgumentError(f"{where}: writer {writer!r:.60} is not a string")
         _check_text(writer, f"{where}: writer")
+        if not _is_writer_id(writer):
+            raise InvalidArgumentError(
+                f"{where}: writer {writer!r:.60} is longer than {WRITER_ID_BYTES_MAX} bytes"
+            )
     records, seq = _records(document, where), whole_number(document, "seq", where)
     if seq is not None and seq + len(records) - 1 > INT64_MAX:
         raise InvalidArgumentError(f"{where}: the last seq is out of range: 0 to {INT64_MAX}")
@@ -269,6 +273,10 @@ def _id_of(document: Document) -> AppendId | None:
             )
         case _:
             raise InvalidArgumentError(f"id {found!r:.60} is neither an integer nor a string")
+
+
+def _is_writer_id(text: str) -> bool:
+    return len(text.encode(errors="replace")) <= WRITER_ID_BYTES_MAX
 
 
 def _check_text(text: str, where: str) -> None:

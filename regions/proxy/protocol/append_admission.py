@@ -16,6 +16,7 @@ as well, so that an answer that comes at all comes in time.
 
 Sealed batches count, too, but none is refused: it waits at the bound of its partition or client
 (`full_of`), until a tenth of it is free. So a session that waits need not look at every answer.
+While batches wait for a partition, frames are refused before that tenth is taken again.
 
 A client that numbers its records sends a refused one again, and must not find a later one in
 the log by then, because numbers only rise. So once a frame of a writer is refused, so are the
@@ -37,6 +38,11 @@ _WINDOW_S = 1.0
 """Answers are counted for this long to get their speed."""
 _WINDOW_S_MIN = 0.1
 """A speed is known after this long."""
+_EARLY_PART = 0.75
+"""Frames may have this part of a client's share: those that the proxy forwards to itself come
+back as batches, which count for the client as well if it is on the same host."""
+_AHEAD_OF_BATCHES = 0.8
+"""Frames may have this part of a partition for which batches wait."""
 _LOADED_PART = 4
 """They tell what can be done only while at least the bound divided by this is unanswered."""
 _RETURNED_PER_REFUSED = 6
@@ -110,9 +116,9 @@ class _Share:
     def __repr__(self) -> str:
         return f"{self.bytes} of {self.bound}"
 
-    def refuses(self, size_bytes: int) -> bool:
-        """Whether a frame is too much. One that is larger than the bound is taken alone."""
-        return self.bytes > 0 and self.bytes + size_bytes > self.bound
+    def refuses(self, size_bytes: int, part: float) -> bool:
+        """Whether a frame exceeds this part of the bound. A large one is taken alone."""
+        return self.bytes > 0 and self.bytes + size_bytes > part * self.bound
 
     def note_speed(self, answered_bytes: int, now_s: float) -> None:
         """Note that so many bytes were answered, which do not count any more."""
@@ -176,20 +182,25 @@ class AppendAdmission:
         waited_s: float,
         now_s: float,
         comeback: Comeback,
+        batches_wait: bool,
     ) -> OverCapacityError | None:
         """Why not to take a frame of this size; None to take it.
 
         proxy_bytes: what is in flight in the proxy, sealed batches included. A frame that is
         larger than a bound is taken if nothing else counts towards it. waited_s: how long the
         proxy had no time for it. comeback: that of its session, which says after a refusal
-        when the session may send again.
+        when the session may send again. batches_wait: whether some do for the partition.
         """
         self._proxy.bytes = proxy_bytes
-        for share in (*self._shares(partition, client), self._proxy):
-            if share.refuses(size_bytes):
+        for share, part in (
+            (self._by_partition.get(partition), _AHEAD_OF_BATCHES if batches_wait else 1.0),
+            (self._by_client.get(client), _EARLY_PART),
+            (self._proxy, 1.0),
+        ):
+            if share is not None and share.refuses(size_bytes, part):
                 told = (
                     f"{share.name} has {share.bytes} bytes of unanswered appends;"
-                    f" {share.bound} are allowed"
+                    f" {int(part * share.bound)} are allowed"
                 )
                 return self._refusal(told, share, size_bytes, now_s, comeback)
         if waited_s > self._queue_s_max:
@@ -271,6 +282,10 @@ class AppendAdmission:
         return freed
 
 
+WRITERS_MAX = 64
+"""Named writers on one session."""
+
+
 class RefusedSeqs:
     """Numbered records of one session that were refused, and must come again first."""
 
@@ -291,7 +306,15 @@ class RefusedSeqs:
         )
 
     def on_refused(self, writer: str, seq: int) -> None:
-        """A record was refused because of the time, not because of what it is."""
+        """A record was refused because of the time, not because of what it is.
+
+        OverCapacityError if it is of one writer too many.
+        """
+        if writer not in self._first and len(self._first) >= WRITERS_MAX:
+            raise OverCapacityError(
+                f"records of {WRITERS_MAX} writers of this session were refused: open another"
+                " session for more"
+            )
         self._first[writer] = min(seq, self._first.get(writer, seq))
 
     def on_taken(self, writer: str, seq: int) -> None:

@@ -1,13 +1,18 @@
 """Frames are refused early, and numbered records never overtake one that was refused."""
 
 import random
-from collections import Counter
+from collections import Counter, deque
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regions.proxy.protocol.append_admission import AppendAdmission, Comeback, RefusedSeqs
+from regions.proxy.protocol.append_admission import (
+    WRITERS_MAX,
+    AppendAdmission,
+    Comeback,
+    RefusedSeqs,
+)
 from topology.errors import OverCapacityError
 
 PROXY_MAX, PARTITION_MAX, CLIENT_MAX = 100, 50, 30
@@ -35,6 +40,7 @@ def refusal_of(
     waited_s: float = 0.0,
     now_s: float = 1.0,
     comeback: Comeback | None = None,
+    batches_wait: bool = False,
 ) -> OverCapacityError | None:
     """Ask about a frame of a session that was not refused before."""
     return core.refusal_of(
@@ -45,6 +51,7 @@ def refusal_of(
         waited_s=waited_s,
         now_s=now_s,
         comeback=comeback or Comeback(),
+        batches_wait=batches_wait,
     )
 
 
@@ -68,7 +75,7 @@ def test_it_agrees_with_a_list_of_the_frames_in_flight(
         counts: Counter[str] = Counter({"all": others_bytes})
         for one_partition, one_client, one_size in in_flight:
             counts.update({one_partition: one_size, one_client: one_size, "all": one_size})
-        bounds = {partition: PARTITION_MAX, client: CLIENT_MAX, "all": PROXY_MAX}
+        bounds = {partition: PARTITION_MAX, client: 0.75 * CLIENT_MAX, "all": PROXY_MAX}
         is_full = any(
             counts[one] and counts[one] + size > bound for one, bound in bounds.items()
         )
@@ -207,6 +214,27 @@ def test_whatever_batches_wait_for_is_freed_before_all_is_answered(
     assert len(freed) == len(set(freed))
 
 
+@given(st.integers(1, 10))
+def test_frames_that_come_all_the_time_leave_room_for_batches_that_wait(frame: int) -> None:
+    core, in_flight, client = admission(), deque[int](), 0
+    while refusal_of(core, "p", f"{client}", frame) is None:
+        core.take("p", f"{client}", frame)
+        in_flight.append(client)
+        client += 1
+    core.take("p", "batches", PARTITION_MAX - len(in_flight) * frame or 1)
+    assert core.full_of("p", None) == "p"
+
+    freed: list[str] = []
+    for _ in range(len(in_flight)):  # After each answer, frames take all that they may.
+        freed += core.give_back("p", f"{in_flight.popleft()}", frame, now_s=1.0)
+        while refusal_of(core, "p", f"{client}", frame, batches_wait=True) is None:
+            core.take("p", f"{client}", frame)
+            in_flight.append(client)
+            client += 1
+
+    assert "p" in freed
+
+
 def test_a_frame_above_a_bound_is_taken_alone() -> None:
     assert refusal_of(admission(), "p", "a", 1_000) is None
 
@@ -221,6 +249,16 @@ def test_later_numbers_wait_until_the_refused_one_comes_again() -> None:
     assert refused.refusal_of("other", 6) is None
     refused.on_taken("till", 5)
     assert refused.refusal_of("till", 6) is None
+
+
+def test_refused_records_of_ever_more_writers_are_too_much() -> None:
+    refused = RefusedSeqs()
+    for number in range(WRITERS_MAX):
+        refused.on_refused(f"{number}", 5)
+    refused.on_refused("0", 4)
+
+    with pytest.raises(OverCapacityError, match="records of 64 writers"):
+        refused.on_refused("another", 5)
 
 
 def test_a_number_below_the_refused_one_ends_the_wait() -> None:

@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from geolog.wire.batch import seal_batch
 from geolog.wire.session.channel_messages import BatchPlaced
-from regions.proxy.in_flight_bytes import InFlightBytes
+from regions.proxy.in_flight_bytes import REFUSED_BYTES_MAX, InFlightBytes
 from regions.proxy.protocol.append_admission import AppendAdmission
 from tests.pure.proxy.batches_client import BatchesClient, open_batches
 from tests.pure.proxy.proxies import OpenSession, open_proxy
@@ -87,6 +87,36 @@ async def test_sessions_that_wait_for_room_pass_the_bound_by_one_message_and_go_
         nursery.cancel_scope.cancel()
 
     assert taken_by == [*range(SESSIONS_COUNT), *range(SESSIONS_COUNT)]
+
+
+async def test_a_client_that_is_refused_much_waits_and_others_do_not(
+    autojump_clock: MockClock,
+) -> None:
+    admission = AppendAdmission(
+        proxy_bytes_max=1,
+        partition_bytes_max=1,
+        client_bytes_max=1,
+        queue_s_max=1.0,
+        rng=random.Random(0),
+    )
+    in_flight, served = InFlightBytes(1, admission), []
+
+    async def wait(client: str) -> None:
+        await in_flight.wait_room_for_refused(client)
+        served.append(client)
+
+    in_flight.take_refused("greedy", REFUSED_BYTES_MAX // 2)
+    async with trio.open_nursery() as nursery:
+        for client in ("greedy", "modest"):
+            nursery.start_soon(wait, client)
+        await wait_all_tasks_blocked()
+        assert served == ["modest"]
+        in_flight.take_refused("modest", REFUSED_BYTES_MAX // 2)
+        nursery.start_soon(wait, "third")
+        in_flight.give_back_refused("greedy", REFUSED_BYTES_MAX // 2)
+
+    assert sorted(served) == ["greedy", "modest", "third"]
+    assert in_flight.refused_bytes == REFUSED_BYTES_MAX // 2
 
 
 def cut_all(world: World) -> None:

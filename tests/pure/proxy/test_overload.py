@@ -12,6 +12,7 @@ from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending
 from regions.proxy.append_session import HELD_S_MAX
 from regions.proxy.append_targets import OwnedTarget
+from regions.proxy.session_host import ANSWER_TAKEN_S
 from tests.pure.garbage import only_collected
 from tests.pure.proxy.http_client import open_http
 from tests.pure.proxy.proxies import Frame, OpenSession, SessionClient, open_proxy
@@ -33,14 +34,16 @@ def mend_all(world: World) -> None:
         world.cluster.network.mend("proxy-1", node_id)
 
 
-async def append_all(client: SessionClient, count: int) -> tuple[list[Frame], list[Frame]]:
+async def append_all(
+    client: SessionClient, count: int, *, first: int = 0
+) -> tuple[list[Frame], list[Frame]]:
     """Append numbered records, all at once, and those that are refused again until none is.
 
     All acknowledgements, and all refusals.
     """
     acks: list[Frame] = []
     refusals: list[Frame] = []
-    left = list(range(count))
+    left = list(range(first, first + count))
     while left:
         for number in left:
             # A short record would fit where a long one before it did not.
@@ -301,6 +304,91 @@ async def test_a_session_with_much_to_append_lets_others_run(
 
     assert {one["type"] for one in answers} == {"ack"}
     assert 0 < longest.most <= most
+
+
+async def test_refused_frames_count_and_name_no_more_writers_than_a_session_may_have(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=1000
+        ) as proxy,
+        open_session(world.cluster, proxy, APPEND) as plain,
+        open_session(world.cluster, proxy, APPEND) as naming,
+    ):
+        await plain.receive()
+        await naming.receive()
+        await plain.ask(value="first")
+        cut_all(world)
+        await plain.send(value="x" * 900)
+        for number in range(100):
+            await plain.send(id=f"{number:0100}", value="y" * 900)
+        await trio.sleep(0.5)
+        held_bytes = proxy.in_flight.refused_bytes
+        for number in range(100):
+            await naming.send(writer=f"till-{number}", seq=0, value="y" * 900)
+        ended = (await naming.receive_all())[-1]
+        mend_all(world)
+        answers = [await plain.receive() for _ in range(101)]
+        left_bytes = proxy.in_flight.bytes, proxy.in_flight.refused_bytes
+
+    assert held_bytes == 100 * (512 + 100)
+    assert (ended["code"], ended.get("id")) == (429, None)
+    assert [one.get("code") for one in answers] == [None] + 100 * [429]
+    assert left_bytes == (0, 0)
+
+
+async def test_appends_whose_answers_nobody_takes_do_not_keep_a_partition_full(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=100_000
+        ) as proxy,
+        open_session(world.cluster, proxy, APPEND) as stuck,
+        open_session(world.cluster, proxy, APPEND) as other,
+    ):
+        await stuck.receive()
+        await other.receive()
+        for _ in range(6):  # Their answers are ten times as long.
+            await stuck.send(records=[{"value": ""}] * 2000)
+        await trio.sleep(5)
+        answer = await other.ask(value="v" * 50_000)
+        await trio.sleep(ANSWER_TAKEN_S)
+        left_bytes = proxy.in_flight.bytes
+
+    assert answer["type"] == "ack"
+    assert left_bytes == 0
+
+
+async def test_frames_forwarded_to_a_partition_that_comes_home_do_not_wait_for_themselves(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    """As batches they count for the partition, and as frames for what is forwarded."""
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster,
+            "proxy-1",
+            "us-east",
+            idle_release_s=60,
+            partition_in_flight_bytes_max=4000,
+        ) as proxy,
+        # At the address of the proxy, whose batches come from there, too.
+        open_session(world.cluster, proxy, f"{APPEND}?writer=till-7", host="proxy-1") as client,
+    ):
+        await client.receive()
+        await client.ask(seq=0, value="first")
+        await trio.sleep(120)
+        await client.ask(seq=1, value="rested")
+        with trio.fail_after(600):
+            acks, _ = await append_all(client, 60, first=2)
+            takeovers_count = proxy.held.takeovers_count
+
+    assert takeovers_count == 2
+    assert [one["sequence"] for one in acks] == list(range(2, 62))
 
 
 async def test_lines_over_http_are_refused_with_when_to_come_back(

@@ -1,6 +1,7 @@
 """A session with a proxy reads a stream: the range, credits, and what ends it."""
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from geolog.wire.session.frames import MSGPACK_FRAMES
@@ -106,6 +107,29 @@ async def test_a_reader_commits_and_the_next_one_resumes_there(
     assert sent == ["hello", "record", "record"]
     assert (record["sequence"], end["type"], rest) == (1, "end", [])
     assert (told.partition_list[0].sequence, told.readers) == (2, [])
+
+
+async def test_commits_that_wait_for_their_answers_are_few_at_a_time(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, f"{READ}?cursor=bills&follow=1") as client,
+    ):
+        await append(world)
+        for _ in range(3):
+            await client.receive()
+        before_count = trio.lowlevel.current_statistics().tasks_living
+        world.cluster.store.round_trip_s = lambda: 1.0
+        for number in range(300):
+            await client.send(type="commit", sequence=0, id=number)
+        await trio.sleep(0.1)
+        more_count = trio.lowlevel.current_statistics().tasks_living - before_count
+        answers = [await client.receive() for _ in range(300)]
+
+    assert 0 < more_count < 150
+    assert sorted(int(str(one["id"])) for one in answers) == list(range(300))
 
 
 async def test_records_without_a_commit_come_again(
