@@ -90,6 +90,8 @@ class VerifyReport:
     """Entries of mirrors that were compared with the home's."""
     mirrors_unequal: int = 0
     """Entries of mirrors that differ from the home's, or that the home does not have."""
+    mirrors_behind: list[str] = attrs.field(factory=list)
+    """Mirrors that lacked records of the home, and how many: no fault, if they come yet."""
     full_copies: bool = False
     bytes_read: int = 0
     """Bytes of intact copies, read from the disks of their nodes."""

@@ -894,7 +894,8 @@ class Log:
     ) -> list[MirrorResync]:
         """Throw a mirror's records away, and have the home send all that it has left again.
 
-        For a mirror that cannot go on by itself: its link is `stopped`. accept_gap: go on even
+        For a mirror that cannot go on by itself: its link is `stopped`. A link that is `down`
+        goes on by itself, and its mirror may be the only other copy. accept_gap: go on even
         if the home has dropped records that the region never got; readers are told. Answers
         with where each partition begins. ConflictError without it, and then nothing is done,
         and for a partition whose home is there by then; UnavailableError while the home of the
@@ -1222,17 +1223,24 @@ class Log:
             async with aclosing(opened) as extents, aclosing(in_groups(extents)) as groups:
                 async for group in groups:
                     await verifier.verify_ledgers(group)
+        home_ends = {one.number: end.sequence for one, end in ends}
         for mirror in record.mirrors_of(one.number for one in names):
             try:
-                await self._verify_mirror(verifier, record, mirror)
+                has = await self._verify_mirror(verifier, record, mirror)
+                lacking = home_ends[mirror.number] - has
+                if lacking > 0:
+                    told = f"{mirror} lacks {lacking:,} record{'s' if lacking > 1 else ''}"
+                    verifier.report.mirrors_behind.append(told)
             except UnavailableError as error:
                 verifier.report.silent_mirrors.append(f"{mirror} was not compared: {error}")
         return verifier.report
 
     async def _verify_mirror(
         self, verifier: StreamVerifier, record: StreamRecord, mirror: PartitionName
-    ) -> None:
+    ) -> int:
+        """Verify a mirror, and compare it; the first sequence that it lacks."""
         end = await self._scan(record, mirror).end()
+        begin = await self._partitions.trims.read(mirror)
         at_home = record.partition(mirror.number)
         opened = extents_of(self.access, mirror, end, is_mirror=True)
         async with aclosing(opened) as extents, aclosing(in_groups(extents)) as groups:
@@ -1244,6 +1252,7 @@ class Log:
                 ):
                     verifier.report.mirrored += compared.entries_count
                     verifier.report.tell_mirror(compared.defects)
+        return max(end.sequence, begin.first_sequence)
 
     async def _ledger_now(
         self, known: LedgerRecord, freshness: Freshness

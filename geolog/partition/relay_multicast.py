@@ -45,6 +45,13 @@ in the order of their joining."""
 
 _JOINED_BYTES_MAX = 256 << 10
 
+NAMES_MAX = 4096
+"""Logs that were named on a connection, after which it is opened again once it is old: those of
+streams that were deleted since would be remembered for good."""
+
+RENEW_S = 3600.0
+"""How old a connection must be for that."""
+
 
 @attrs.frozen(kw_only=True)
 class MulticastConfig:
@@ -254,15 +261,17 @@ class RelayMulticast:
     async def _send_all(self, relay: _Relay, socket: MessageSocket) -> None:
         await socket.send(encode_multicast(self._hello))
         relay.begin(tells_progress=socket.subprotocol == SUBPROTOCOL_MULTICAST)
+        renewed_s = trio.current_time() + RENEW_S
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hear, relay, socket)
-            while True:
+            while len(relay.names) <= NAMES_MAX or trio.current_time() < renewed_s:
                 await relay.has_more.wait()
                 relay.has_more = trio.Event()
                 if questions := self._questions(relay):
                     await socket.send(b"".join(questions))
                 while taken := relay.queue.take(_JOINED_BYTES_MAX):
                     await socket.send(b"".join(_encoded(relay, taken)))
+            nursery.cancel_scope.cancel(reason="too many names are old")
 
     def _questions(self, relay: _Relay) -> list[bytes]:
         """Ask about logs that are followed, and tell which of them are held."""

@@ -180,6 +180,9 @@ class StreamUpkeep:
         if stream.life == name.life and stream.home is not None:
             name, home_epoch = stream.partition(name.number), stream.home_epoch
         if stream.life == name.life and stream.relay_to:
+            if stream.relay_evict_bytes is not None:
+                # A nearby server may not know yet that the home is to hold all.
+                stream = await self.catalog.read_same_latest(stream)
             kept = await self._kept_for_mirrors(name, stream, first_sequence)
         older = None if older_before is None else LogSequence(min(older_before, kept.begin))
         trim = await self.partitions.trims.move(

@@ -27,9 +27,9 @@ class LinkState(enum.Enum):
     PAUSED = "paused"
     """An operator has paused it."""
     DOWN = "down"
-    """The target is not connected."""
+    """The target is not connected, or takes nothing; it goes on by itself once that is over."""
     STOPPED = "stopped"
-    """It cannot go on by itself: see the alarm."""
+    """It cannot go on by itself, and needs an operator: see the alarm."""
 
 
 @attrs.frozen(kw_only=True)
@@ -71,8 +71,8 @@ class RelayedStreamReport:
     """Bytes of those. A relay that remembers what it sent on the bridge before counts what it
     sends twice; one that took over, all that it sends until the target has caught up."""
     stalls_count: int | None = None
-    """Links to the target that this coordinator closed because nothing moved, while it owed an
-    answer; each is dialled again."""
+    """Links to the target, and ways to this mirror alone, that this coordinator closed because
+    nothing moved while an answer was owed; each is opened again."""
     standby_buffered_records: int | None = None
     """Records in the standby's buffer; None if it did not answer."""
     standby_is_covered: bool | None = None

@@ -58,6 +58,15 @@ class MessageSocket(Protocol):
         ...
 
 
+class OpenedSocket(MessageSocket, Protocol):
+    """A connection whose client can tell that bytes come, though no whole message has."""
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that have come, of all messages and parts of them."""
+        ...
+
+
 class ServedSocket(MessageSocket, Protocol):
     """A connection whose server can tell that a message has come, and leave it unread."""
 
@@ -84,7 +93,7 @@ class MessageTransport(Protocol):
         *,
         subprotocols: Sequence[str],
         message_bytes_max: int,
-    ) -> AbstractAsyncContextManager[MessageSocket]:
+    ) -> AbstractAsyncContextManager[OpenedSocket]:
         """Connect to a server, for the length of the block.
 
         target: path and query. ConnectionFailedError if there is no connection, or the server

@@ -36,6 +36,8 @@ class TrioStream(trio.abc.Stream):
         self._buffer = ReceiveBuffer()
         self.failure: ConnectionFailedError | None = None
         """Why the connection broke, if it did."""
+        self.received_bytes = 0
+        """Bytes that have come."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all; wait while the other side is slow."""
@@ -53,10 +55,12 @@ class TrioStream(trio.abc.Stream):
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """The next bytes; none at the end."""
         try:
-            return await self._buffer.receive(self._stream, max_bytes)
+            received = await self._buffer.receive(self._stream, max_bytes)
         except ConnectionFailedError as error:
             self._fail(error)
             raise trio.BrokenResourceError(str(error)) from error
+        self.received_bytes += len(received)
+        return received
 
     def _fail(self, error: ConnectionFailedError) -> None:
         self.failure = error.with_traceback(None)  # It would hold this stream: a cycle.

@@ -33,8 +33,11 @@ _QUEUED_MAX = 4
 class WebSocket:
     """A `MessageSocket` that this process has opened."""
 
-    def __init__(self, connection: trio_websocket.WebSocketConnection) -> None:
+    def __init__(
+        self, connection: trio_websocket.WebSocketConnection, stream: TrioStream
+    ) -> None:
         self._connection = connection
+        self._stream = stream
 
     def __repr__(self) -> str:
         return f"WebSocket({self._connection})"
@@ -48,6 +51,11 @@ class WebSocket:
     def origin(self) -> str | None:
         """None: no browser opened it."""
         return None
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes that have come, of all messages and parts of them."""
+        return self._stream.received_bytes
 
     async def receive(self) -> str | bytes:
         """The next message. SocketClosedError."""
@@ -108,11 +116,12 @@ async def open_websocket(
     stream = await transport.connect(address)
     try:
         async with open_background() as nursery:
+            adapter = TrioStream(stream)
             connection = await _connected(
-                nursery, stream, address, target, subprotocols, message_bytes_max
+                nursery, adapter, address, target, subprotocols, message_bytes_max
             )
             try:
-                yield WebSocket(connection)
+                yield WebSocket(connection, adapter)
             finally:
                 # Without a shield: when all is cancelled, so is the task that would hear the
                 # other side's farewell.
@@ -131,13 +140,12 @@ async def open_websocket(
 
 async def _connected(
     nursery: trio.Nursery,
-    stream: ByteStream,
+    adapter: TrioStream,
     address: Address,
     target: str,
     subprotocols: Sequence[str],
     message_bytes_max: int,
 ) -> trio_websocket.WebSocketConnection:
-    adapter = TrioStream(stream)
     try:
         with trio.fail_after(HANDSHAKE_S):
             return await trio_websocket.wrap_client_stream(

@@ -40,7 +40,7 @@ from relay.bridge.relay_reports import RelayReports
 from relay.bridge.target_bridge import BRIDGE_PATH, TargetBridge, dial_home
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import BridgeHello, BridgeRefused
-from relay.protocol.outgoing_link import LinkBounds
+from relay.protocol.outgoing_link import LinkBounds, LinkBucket
 from relay.wire.bridge import MESSAGE_BYTES_MAX, SUBPROTOCOL_BRIDGE, encode_bridge
 from topology.errors import DamagedBytesError, GeologError, first_of
 
@@ -108,6 +108,7 @@ class BridgeEnds:
     bugs_count: int = attrs.field(default=0, init=False)
     """Bridges that an error other than geolog's own has ended."""
     _gate: BridgeGate = attrs.field(init=False)
+    _buckets: dict[str, LinkBucket] = attrs.field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._gate = BridgeGate(self.log.cluster, self.region, self.relay_epoch)
@@ -175,6 +176,7 @@ class BridgeEnds:
             bounds=self.config.link,
             now_us=self.now_us,
             on_admitted=self._make_way,
+            buckets=self._buckets,
         )
         self.served.append(bridge)
         farewell: BridgeRefused | None = None

@@ -3,15 +3,21 @@
 One task opens a channel for each partition that is relayed to the target; one reads what the
 target says; one sends, from `OutgoingLink`, which decides what is next. Channels take entries
 from the feed of their partition, which all bridges share. A channel that is further behind than
-the feed's buffer reads the log by itself, and waits while it is far ahead of what was sent.
+the feed's buffer reads the log by itself, within the bounds of `LogsReadAhead`.
 
-Rules: PROTOCOL B3, B8 to B11, and G4.
+A target is believed once the home is known to have the entry that it told as its last.
+
+Rules: PROTOCOL B3, B8 to B12, G4 and T8.
 """
 
 import logging
+import math
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain, islice
 from typing import assert_never
 
 import attrs
@@ -23,10 +29,11 @@ from geolog.protocol.watermark import Watermark
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import ConnectionFailedError
 from geolog.wire.session.batches import messages_of
-from geolog.wire.session.codes import CLOSE_NORMAL, close_code
+from geolog.wire.session.codes import CLOSE_NORMAL, Code, close_code
 from geolog.wire.session.outgoing_messages import JOINED_BYTES_MAX
-from relay.bridge.home_feed import HomeFeed, HomeFeeds
+from relay.bridge.home_feed import HomeFeed, HomeFeeds, TargetStanding
 from relay.bridge.home_log import open_home_log
+from relay.bridge.read_ahead import LogsReadAhead
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import (
     AskWatermark,
@@ -37,10 +44,12 @@ from relay.protocol.bridge_messages import (
     ChannelEnded,
     DurableTold,
     FromHome,
+    RelayedEntry,
     TailTold,
     WatermarkTold,
     WindowTold,
 )
+from relay.protocol.canary import PARTIAL_MARK
 from relay.protocol.outgoing import (
     AllSent,
     ChannelState,
@@ -50,7 +59,13 @@ from relay.protocol.outgoing import (
     StopChannel,
     StopFetching,
 )
-from relay.protocol.outgoing_link import LinkBounds, OutgoingLink
+from relay.protocol.outgoing_link import (
+    ASKED_PATIENCE,
+    LinkBounds,
+    LinkBucket,
+    MessageSize,
+    OutgoingLink,
+)
 from relay.wire.bridge import decode_from_target, encode_bridge
 from topology.errors import DamagedBytesError, FencedError, GeologError, UnavailableError
 
@@ -62,21 +77,26 @@ HELLO_S = 10.0
 _LOOK_S = 1.0
 _BEAT_S = 1.0
 _ALARMS_MAX = 16
-_AHEAD_BYTES = 4 << 20
-"""Bytes of one partition that are read from the log ahead of what was sent."""
+_WAIT_S_MIN = 0.001
+"""The least time to wait for the cap: what is left of it may be too small to be measured."""
+
+TAILS_MAX = 4000
+"""Ends of logs in one heartbeat; with more partitions, they take turns."""
 
 
 @attrs.define(eq=False)
 class _HomeChannel:
     number: int
     feed: HomeFeed
+    standing: TargetStanding
     core: OutgoingChannel
     on_buffered: Callable[[], None] = attrs.field(init=False)
     opened_s: float
     told_s: float | None = None
     live_s: float | None = None
     fetching: trio.CancelScope | None = None
-    has_room: trio.Event = attrs.field(factory=trio.Event)
+    told: WatermarkTold | None = None
+    """The target's answer, until the home is known to have the same entry."""
 
     @property
     def name(self) -> PartitionName:
@@ -121,7 +141,7 @@ class ChannelProgress:
     """Records at home that the target has not durably."""
     lag_bytes: int
     lag_s: float
-    """Age of the oldest entry that the target lacks, by the home's clock."""
+    """Age of the oldest entry that the target lacks; see `HomeFeed.lag_s_of`."""
     question_s: float | None
     """How long the target took to tell its watermark on this bridge."""
     replay_s: float | None
@@ -143,8 +163,12 @@ class HomeBridge:
         now_us: Callable[[], int],
         feeds: HomeFeeds,
         on_admitted: Callable[["HomeBridge"], None],
+        buckets: dict[str, LinkBucket] | None = None,
     ) -> None:
-        """on_admitted: hears that the target is known; earlier bridges of it give way."""
+        """on_admitted: hears that the target is known; earlier bridges of it give way.
+
+        buckets: of the targets, if the bandwidth has a cap; earlier bridges used them.
+        """
         self._socket = socket
         self._feeds = feeds
         self._region = region
@@ -154,10 +178,15 @@ class HomeBridge:
         self._on_admitted = on_admitted
         self._serving = trio.CancelScope()
         self._target = ""
+        self._buckets = {} if buckets is None else buckets
         self._link = OutgoingLink(1, bounds, now_s=trio.current_time())
+        self._ahead = LogsReadAhead(bounds.ahead_bytes_max)
+        self._message_size = MessageSize(JOINED_BYTES_MAX)
         self._channels: dict[int, _HomeChannel] = {}
         self._channel_last = 0
-        self._outgoing: list[FromHome] = []
+        self._tail_last = 0
+        """The channel whose tail was told last."""
+        self._outgoing: deque[FromHome] = deque()
         self._awake = trio.Event()
         self._answered = trio.Event()
         self._nursery: trio.Nursery
@@ -182,6 +211,11 @@ class HomeBridge:
     def link(self) -> OutgoingLink:
         """The channels, and how much of them is unanswered."""
         return self._link
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Bytes that were read from logs and not sent."""
+        return self._ahead.bytes
 
     async def run(self) -> None:
         """Serve until the bridge ends.
@@ -226,6 +260,10 @@ class HomeBridge:
             return False
         self._target = hello.region
         self._link.on_window(hello.window_bytes)
+        cap = self._bounds.bytes_per_s_max
+        if cap is not None:
+            fresh = LinkBucket(cap, trio.current_time())
+            self._link.go_on_with(self._buckets.setdefault(self._target, fresh))
         return True
 
     async def rest(self) -> None:
@@ -249,9 +287,6 @@ class HomeBridge:
         core, feed = channel.core, channel.feed
         durable = feed.standing(self._target).durable
         lag = feed.lag_of(self._target)
-        since_us = lag.since_us
-        if core.behind_since_us is not None:
-            since_us = min(core.behind_since_us, since_us or core.behind_since_us)
         return ChannelProgress(
             channel.name,
             self._target,
@@ -264,7 +299,7 @@ class HomeBridge:
             core.unanswered_bytes,
             lag_records=lag.records,
             lag_bytes=lag.bytes,
-            lag_s=0.0 if since_us is None else max(0, self._now_us() - since_us) / 1e6,
+            lag_s=feed.lag_s_of(self._target, behind_since_us=core.behind_since_us),
             question_s=channel.question_s,
             replay_s=channel.replay_s,
             round_trip_s=self._link.round_trip_s,
@@ -285,6 +320,9 @@ class HomeBridge:
             if wanted.get(name) is not channel.feed:
                 del known[name]
                 self._end(channel, 404, f"{name} is not relayed to {self._target} now")
+            elif channel.standing is not channel.feed.standing(self._target):
+                del known[name]
+                self._end(channel, 404, f"{name} may have another mirror in {self._target}")
         for name, feed in wanted.items():
             if name not in known:
                 self._open(feed)
@@ -292,13 +330,15 @@ class HomeBridge:
     def _open(self, feed: HomeFeed) -> None:
         self._channel_last += 1
         number = self._channel_last
+        standing = feed.standing(self._target)
         channel = _HomeChannel(
             number,
             feed,
-            OutgoingChannel(feed.buffer, handed=feed.standing(self._target).handed),
+            standing,
+            OutgoingChannel(feed.buffer, handed=standing.handed),
             opened_s=trio.current_time(),
         )
-        feed.standing(self._target).handed = None
+        standing.handed = None
         channel.on_buffered = partial(self._on_buffered, channel)
         feed.listeners.append(channel.on_buffered)
         self._channels[number] = channel
@@ -315,6 +355,7 @@ class HomeBridge:
 
     def _on_buffered(self, channel: _HomeChannel) -> None:
         self._perform(channel, channel.core.on_buffered())
+        self._believe(channel)
         self._link.on_ready(channel.number)
         self._awake.set()
 
@@ -324,7 +365,7 @@ class HomeBridge:
         _log.warning("%s", alarm)
         self.alarms.append(alarm)
         del self.alarms[:-_ALARMS_MAX]
-        channel.feed.standing(self._target).alarm = error
+        channel.standing.stop(code, error)
         self._end(channel, code, error)
 
     def _end(self, channel: _HomeChannel, code: int, error: str) -> None:
@@ -335,9 +376,9 @@ class HomeBridge:
         if self._channels.pop(channel.number, None) is not None:
             channel.feed.listeners.remove(channel.on_buffered)
             if channel.told_s is not None:
-                handed = AllSent(channel.core.position)
-                channel.feed.standing(self._target).handed = handed
+                channel.standing.handed = AllSent(channel.core.position)
         self._link.end(channel.number)
+        self._ahead.count(channel.core)
         self._awake.set()  # It may have taken the room of others.
         self._answered.set()
         if channel.fetching is not None:
@@ -350,21 +391,53 @@ class HomeBridge:
     ) -> None:
         with scope:
             try:
-                scan = self._feeds.log.scan_of(channel.feed.record, channel.name)
-                async with open_home_log(
-                    scan, fetch.position, first_sequence=fetch.first_sequence
-                ) as log:
-                    while entries := await log.next_entries():
-                        self.fetched_count += len(entries)
-                        self._perform(channel, channel.core.on_fetched(fetch, entries))
-                        self._link.on_ready(channel.number)
-                        self._awake.set()
-                        while channel.core.fetched_bytes > _AHEAD_BYTES:
-                            channel.has_room = trio.Event()
-                            await channel.has_room.wait()
+                async with self._ahead.reading(channel.core):
+                    position, is_at_end = fetch.position, False
+                    while not is_at_end:
+                        await self._ahead.wait_room(channel.core)
+                        async with self._ahead.turn():
+                            if self._ahead.has_room(channel.core):
+                                position, is_at_end = await self._read(channel, fetch, position)
             except GeologError as error:
                 if channel.number in self._channels:
-                    self._perform(channel, channel.core.on_gone(fetch, str(error)))
+                    gone = channel.core.on_gone(fetch, str(error), error.code)
+                    self._perform(channel, gone)
+
+    async def _read(
+        self, channel: _HomeChannel, fetch: FetchAfter, position: Watermark | None
+    ) -> tuple[Watermark | None, bool]:
+        """Read on behind this position, until others want the turn, or a sealed log ends.
+
+        The place of the last entry, and whether the log has ended.
+        """
+
+        def on_compared() -> None:
+            channel.core.on_compared(fetch)
+            self._believe(channel)
+
+        core = channel.core
+        async with open_home_log(
+            self._feeds.log.scan_of(channel.feed.record, channel.name),
+            position,
+            first_sequence=fetch.first_sequence,
+            on_compared=on_compared,
+        ) as log:
+            while True:
+                entries: list[RelayedEntry] | None = None
+                async with self._ahead.patience():
+                    entries = await log.next_entries()
+                if not entries:
+                    return position, entries is not None
+                position = entries[-1].watermark
+                self.fetched_count += len(entries)
+                self._perform(channel, core.on_fetched(fetch, entries))
+                self._ahead.count(core)
+                self._believe(channel)
+                self._link.on_ready(channel.number)
+                self._awake.set()
+                await self._ahead.wait_room(core, has_turn=True)
+                if not self._ahead.has_room(core):
+                    return position, False  # Others want the turn.
 
     def _perform(self, channel: _HomeChannel, effects: list[OutgoingEffect]) -> None:
         for effect in effects:
@@ -391,24 +464,28 @@ class HomeBridge:
 
     async def _send_all(self) -> None:
         while True:
-            await self._awake.wait()
+            await self._wait_awake()
             self._awake = trio.Event()
             while await self._send_next():
                 pass
-            wait_s = self._link.wait_s(now_s=trio.current_time())
-            if wait_s > 0:
-                await trio.sleep(wait_s)
-                self._awake.set()
+
+    async def _wait_awake(self) -> None:
+        """Wait until there may be something to send."""
+        wait_s = self._link.wait_s(now_s=trio.current_time())
+        with trio.move_on_after(max(wait_s, _WAIT_S_MIN) if wait_s > 0 else math.inf):
+            await self._awake.wait()
 
     async def _send_next(self) -> bool:
         """Send what is next; False if nothing is, or the window is full."""
-        if self._outgoing:
-            messages, self._outgoing = self._outgoing, []
-            await self._socket.send(b"".join(map(encode_bridge, messages)))
-            return True
         encoded: list[bytes] = []
         size_bytes = 0
-        while size_bytes < JOINED_BYTES_MAX:
+        while self._outgoing and size_bytes < JOINED_BYTES_MAX:
+            encoded.append(encode_bridge(self._outgoing.popleft()))
+            size_bytes += len(encoded[-1])
+        if encoded:
+            await self._socket.send(b"".join(encoded))
+            return True
+        while size_bytes < self._message_size.bytes:
             taken = self._link.take(now_s=trio.current_time())
             if taken is None:
                 break
@@ -416,12 +493,13 @@ class HomeBridge:
             channel = self._channels[message.channel]
             channel.note_live(trio.current_time())
             self._perform(channel, effects)
-            if channel.core.fetched_bytes <= _AHEAD_BYTES:
-                channel.has_room.set()
+            self._ahead.count(channel.core)
             encoded.append(encode_bridge(message))
             size_bytes += len(encoded[-1])
         if encoded:
+            began_s = trio.current_time()
             await self._socket.send(b"".join(encoded))
+            self._message_size.on_sent(size_bytes, trio.current_time() - began_s)
         return bool(encoded)
 
     async def _beat(self) -> None:
@@ -434,17 +512,35 @@ class HomeBridge:
                     f" {self._bounds.stuck_s:g} s"
                 )
                 for channel in self._channels.values():
-                    standing = channel.feed.standing(self._target)
-                    standing.alarm = stuck
-                    standing.stalls_count += 1
+                    channel.standing.stop(Code.UNAVAILABLE, stuck)
+                    channel.standing.stalls_count += 1
                 raise UnavailableError(stuck)
-            now_us = self._now_us()
+            for number in self._link.on_look(now_s=trio.current_time()):
+                self._stop_stuck(self._channels[number])
+            now_us = max(1, self._now_us())
             self._link.on_canary_sent(now_us, now_s=trio.current_time())
             self._tell(BridgeHeartbeat(now_us, tuple(self._tails())))
 
+    def _stop_stuck(self, channel: _HomeChannel) -> None:
+        """End a channel whose mirror takes nothing; the others of the link go on."""
+        channel.standing.stalls_count += 1
+        failed = f"made nothing durable for {self._bounds.stuck_s:g} s"
+        if channel.told_s is None:
+            failed = f"has not told its place for {ASKED_PATIENCE * self._bounds.stuck_s:g} s"
+        self._stop(
+            channel,
+            Code.UNAVAILABLE,
+            f"the mirror in {self._target} {failed}, although the link is whole",
+        )
+
     def _tails(self) -> list[TailTold]:
+        """The ends of logs, of so many channels as fit; the next ones the next time."""
+        numbers = sorted(self._channels)
+        later = bisect_right(numbers, self._tail_last)
         tails = []
-        for channel in self._channels.values():
+        for number in islice(chain(numbers[later:], numbers[:later]), TAILS_MAX):
+            channel = self._channels[number]
+            self._tail_last = number
             feed = channel.feed
             end = feed.buffer.end
             if end is not None:
@@ -454,6 +550,20 @@ class HomeBridge:
                 )
         return tails
 
+    def _believe(self, channel: _HomeChannel) -> None:
+        """Take what the target told once the home is known to have the same entry."""
+        told = channel.told
+        is_open = channel.number in self._channels
+        if told is None or not is_open or not channel.core.is_compared:
+            return
+        channel.told = None
+        channel.feed.on_heard(
+            self._target,
+            told.watermark,
+            relay_epoch=self._gate.relay_epoch,
+            first_sequence=told.first_sequence,
+        )
+
     async def _hear(self) -> None:
         for data in messages_of(_bytes_of(await self._socket.receive())):
             message = decode_from_target(data)
@@ -462,25 +572,21 @@ class HomeBridge:
                 case WatermarkTold(number, watermark, first_sequence):
                     channel = self._channels.get(number)
                     if channel is not None:
-                        channel.feed.on_heard(
-                            self._target,
-                            watermark,
-                            relay_epoch=self._gate.relay_epoch,
-                            first_sequence=first_sequence,
-                        )
+                        channel.told = message
                         effects = self._link.on_told(
                             number, watermark, first_sequence=first_sequence, now_s=now_s
                         )
                         channel.told_s = now_s
                         channel.note_live(now_s)
                         self._perform(channel, effects)
+                        self._believe(channel)
                         self._awake.set()
                 case DurableTold(number, watermark):
                     channel = self._channels.get(number)
                     if channel is not None:
                         effects = self._link.on_durable(number, watermark, now_s=now_s)
                         self._perform(channel, effects)
-                        if channel.core.durable == watermark:
+                        if channel.core.durable == watermark and channel.core.is_compared:
                             epoch = self._gate.relay_epoch
                             channel.feed.on_heard(self._target, watermark, relay_epoch=epoch)
                         self._awake.set()
@@ -492,8 +598,12 @@ class HomeBridge:
                     channel = self._channels.get(number)
                     if channel is not None:
                         channel.core.on_ended(code, error)
-                        channel.feed.standing(self._target).alarm = error
+                        channel.standing.stop(code, error)
                         self._drop(channel)
+                case BridgeHeartbeat(mark_us) if mark_us == PARTIAL_MARK:
+                    self._link.on_partial(now_s=now_s)
+                case BridgeHeartbeat(mark_us) if mark_us < 0:
+                    self._link.on_canary_arrived(-mark_us, now_s=now_s)
                 case BridgeHeartbeat(mark_us):
                     self._link.on_canary_back(mark_us, now_s=now_s)
                 case BridgeLeaving():  # It closes once all that it was sent is durable.

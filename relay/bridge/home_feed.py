@@ -25,8 +25,10 @@ from geolog.protocol.stream_state import PartitionName, StreamName, StreamRecord
 from geolog.protocol.tail_history import TailHistory, TailLag
 from geolog.protocol.watermark import Watermark
 from geolog.wire.entry import EncodedEntry
+from geolog.wire.session.codes import Code
 from relay.bridge.home_log import HomeLog, last_place, open_home_log, open_home_log_at
 from relay.protocol.bridge_messages import RelayedEntry
+from relay.protocol.link_state import needs_operator
 from relay.protocol.multicast_placing import MulticastPlacing, Offered
 from relay.protocol.outgoing import AllSent
 from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer, Taken
@@ -73,11 +75,19 @@ class TargetStanding:
     """The last that the target itself told a coordinator; None if this member knows of none."""
     alarm: str | None = None
     """Why its channel was last stopped; None once it has gone on."""
+    needs_operator: bool = False
+    """Whether that reason cannot go by itself."""
     stalls_count: int = 0
     """Links to it that were closed because nothing moved."""
     handed: AllSent | None = None
     """All that was sent by this member, or by a coordinator that left in good order; None if
     another one may have sent more."""
+
+    def stop(self, code: int, error: str) -> None:
+        """Its channel has ended with an alarm."""
+        self.alarm, self.needs_operator = error, needs_operator(code)
+        if self.needs_operator and code != Code.TRIMMED:
+            self.heard = None  # Its mirror may not be a copy.
 
 
 @attrs.define(eq=False)
@@ -88,7 +98,11 @@ class HomeFeed:
     record: StreamRecord
     owner: "HomeFeeds"
     buffer: StandbyBuffer
+    version: int = 0
+    """Of the stream's record."""
     history: TailHistory = attrs.field(factory=TailHistory)
+    arrivals: TailHistory = attrs.field(factory=TailHistory)
+    """Likewise, with the times at which entries came here, by the clock that is never set."""
     targets: dict[str, TargetStanding] = attrs.field(factory=dict)
     listeners: list[Callable[[], None]] = attrs.field(factory=list)
     """Called when the buffer has more."""
@@ -132,6 +146,24 @@ class HomeFeed:
         """The part of the log that a target lacks; all of it, if it has told nothing yet."""
         durable = self.standing(target).durable
         return self.history.lag_of(0 if durable is None else durable.sequence_next)
+
+    def lag_s_of(self, target: str, *, behind_since_us: int | None = None) -> float:
+        """Age of the first record that a target lacks.
+
+        The larger of two: by its append time, which another host gave it, and by the time for
+        which it has been here, whatever the clocks of the two hosts say.
+
+        behind_since_us: the append time of another one that is known to be lacking.
+        """
+        since_us = self.lag_of(target).since_us
+        if behind_since_us is not None:
+            since_us = min(behind_since_us, since_us or behind_since_us)
+        if since_us is None:
+            return 0.0
+        durable = self.standing(target).durable
+        here_us = self.arrivals.lag_of(0 if durable is None else durable.sequence_next).since_us
+        here_s = 0.0 if here_us is None else trio.current_time() - here_us / 1e6
+        return max(0.0, here_s, (self.owner.now_us() - since_us) / 1e6)
 
     @property
     def held_target(self) -> str | None:
@@ -267,12 +299,16 @@ class HomeFeed:
     def _take_read(self, entry: RelayedEntry) -> None:
         if not self.has_begun:
             self.buffer.begin_behind(entry.watermark)
-            self.history.on_run(
-                entry.watermark.sequence_next,
-                entry.watermark.sequence_next,
-                size_bytes=0,
-                since_us=entry.encoded.header.append_time_us,
-            )
+            for history, since_us in (
+                (self.history, entry.encoded.header.append_time_us),
+                (self.arrivals, _arrival_us()),
+            ):
+                history.on_run(
+                    entry.watermark.sequence_next,
+                    entry.watermark.sequence_next,
+                    size_bytes=0,
+                    since_us=since_us,
+                )
             self._tail_us = entry.encoded.header.append_time_us
             return
         match self._push(entry):
@@ -314,12 +350,16 @@ class HomeFeed:
         if taken is not Taken.NEW:
             return taken
         header = entry.encoded.header
-        self.history.on_run(
-            header.first_sequence,
-            header.next_sequence,
-            size_bytes=entry.length_bytes,
-            since_us=header.append_time_us,
-        )
+        for history, since_us in (
+            (self.history, header.append_time_us),
+            (self.arrivals, _arrival_us()),
+        ):
+            history.on_run(
+                header.first_sequence,
+                header.next_sequence,
+                size_bytes=entry.length_bytes,
+                since_us=since_us,
+            )
         self._tail_us = max(self._tail_us, header.append_time_us)
         self.owner.on_taken(self, bytes_before)
         return taken
@@ -407,12 +447,17 @@ class HomeFeeds:
         for name, record in wanted.items():
             known = self.by_name.get(name)
             if known is not None:
-                known.record = record
+                version = self._streams.version_of(record.name)
+                if version > known.version + 1:
+                    # A target may have been removed and added again: its mirror is another.
+                    known.targets.clear()
+                known.record, known.version = record, version
                 for target in set(known.targets) - set(record.relay_to):
                     del known.targets[target]
                 continue
             at_home = record.log_in(self.region, name.number)
             feed = HomeFeed(at_home, record, self, _unbegun(self._config.buffer))
+            feed.version = self._streams.version_of(record.name)
             self.by_name[name] = feed
             nursery.start_soon(feed.run, name=f"tail of {name}")
 
@@ -442,6 +487,10 @@ class HomeFeeds:
         """Empty a buffer: where it begins is not known any more."""
         self._buffered_bytes -= feed.buffer.bytes_count
         feed.buffer.clear()
+
+
+def _arrival_us() -> int:
+    return round(trio.current_time() * 1e6)
 
 
 def _unbegun(bounds: BufferBounds) -> StandbyBuffer:

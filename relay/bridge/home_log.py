@@ -7,7 +7,7 @@ begins with the first entry that is left.
 Rules: PROTOCOL B7 and H26.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -32,13 +32,18 @@ class HomeLog:
     """A home's log, positioned behind its last entry; `open_home_log` opens it."""
 
     def __init__(
-        self, scan: PartitionScan, walk: PartitionWalk, position: Watermark | None
+        self,
+        scan: PartitionScan,
+        walk: PartitionWalk,
+        position: Watermark | None,
+        on_compared: Callable[[], None],
     ) -> None:
         self._scan = scan
         self._walk = walk
         self._last = position
         self._is_at_position = position is not None
         """Whether the next entry of the walk is the one at the position."""
+        self._on_compared = on_compared
 
     def __repr__(self) -> str:
         return f"HomeLog({self._scan.name}, behind {self._last})"
@@ -76,6 +81,7 @@ class HomeLog:
                     f" {watermark} there"
                 )
             self._is_at_position = False
+            self._on_compared()
             return None
         previous, self._last = self._last, watermark
         return RelayedEntry(
@@ -86,15 +92,21 @@ class HomeLog:
         )
 
 
+def _ignore() -> None:
+    pass
+
+
 @asynccontextmanager
 async def open_home_log(
     scan: PartitionScan,
     position: Watermark | None,
     *,
     first_sequence: Sequence = FIRST_SEQUENCE,
+    on_compared: Callable[[], None] = _ignore,
 ) -> AsyncIterator[HomeLog]:
     """Read behind this position while the block lasts, without an end.
 
+    on_compared: called once the log is known to have the entry at the position.
     Without a position from the beginning of the segment that has this sequence, or from the
     first one that is left.
     """
@@ -116,14 +128,14 @@ async def open_home_log(
             Begin(position.segment, position.entry, position.sequence_next)
         )
     async with open_walk(scan, begin, None) as walk:
-        yield HomeLog(scan, walk, position)
+        yield HomeLog(scan, walk, position, on_compared)
 
 
 @asynccontextmanager
 async def open_home_log_at(scan: PartitionScan, begin: Begin) -> AsyncIterator[HomeLog]:
     """Read from this place while the block lasts; the first entry names none before it."""
     async with open_walk(scan, begin, None) as walk:
-        yield HomeLog(scan, walk, None)
+        yield HomeLog(scan, walk, None, _ignore)
 
 
 async def last_place(scan: PartitionScan) -> Begin | None:

@@ -21,7 +21,7 @@ from geolog.client.log import Log
 from geolog.partition.mirror_writer import MirrorListener, MirrorWriter
 from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.protocol.watermark import Watermark
-from topology.errors import ConflictError, GeologError, UnavailableError, first_of
+from topology.errors import GeologError, UnavailableError, first_of
 
 _log = logging.getLogger(__name__)
 
@@ -90,14 +90,14 @@ class MirrorKeeper:
     ) -> AsyncIterator[MirrorWriter]:
         """Feed this mirror while the block lasts; it is opened unless it still is.
 
-        All that was pushed before is durable when the block begins. ConflictError if another
+        All that was pushed before is durable when the block begins. UnavailableError if another
         channel takes it meanwhile; errors as of opening a mirror.
         """
         kept = await self._kept_of(record, name)
         before = kept.user
         kept.feed_by(user)
         if before is not None:
-            before.on_taken(ConflictError(f"another bridge feeds mirror {name} now"))
+            before.on_taken(UnavailableError(f"another bridge feeds mirror {name} now"))
         try:
             await kept.opened.wait()
             if kept.error is not None:
@@ -105,7 +105,7 @@ class MirrorKeeper:
             assert kept.mirror is not None
             await kept.mirror.wait_durable()
             if kept.user is not user:
-                raise ConflictError(f"another bridge feeds mirror {name} now")
+                raise UnavailableError(f"another bridge feeds mirror {name} now")
             yield kept.mirror
         finally:
             if kept.user is user:

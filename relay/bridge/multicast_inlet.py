@@ -162,6 +162,8 @@ class MulticastInlet:
             epoch_min = 0 if now_s > since_s + _SILENT_S else epoch
             for target in feed.record.relay_to:
                 progress = _progress(log, feed, target, epoch_min)
+                if progress is None and (log, target) in sender.told:
+                    progress = _taken_back(log, feed, target, epoch)
                 if progress is not None and sender.told.get((log, target)) != progress:
                     sender.told[(log, target)] = progress
                     yield progress
@@ -227,6 +229,27 @@ class MulticastInlet:
             return None  # Its reader begins by itself.
         feed.on_multicast(message.encoded)
         return feed
+
+
+def _taken_back(
+    log: int, feed: HomeFeed, target: str, relay_epoch: int
+) -> MulticastProgress | None:
+    """Says that nothing is known of a target, of which a place was told before.
+
+    Its mirror is another one by now, or differs from the home.
+    """
+    standing = feed.targets.get(target)
+    if standing is not None and standing.heard is not None:
+        return None  # It is older than this coordinator, and counts until the target tells.
+    return MulticastProgress(
+        log=log,
+        target=target,
+        relay_epoch=relay_epoch,
+        durable_next=0,
+        tail_next=0,
+        lag_bytes=0,
+        since_us=0,
+    )
 
 
 def _progress(

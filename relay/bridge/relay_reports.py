@@ -128,6 +128,14 @@ class RelayReports:
             is_resting=self._is_resting,
         )
 
+    def ahead_bytes(self) -> dict[str, int]:
+        """Bytes that were read from logs and not sent yet, by target."""
+        found: dict[str, int] = {}
+        for bridge in self._bridges:
+            if bridge.target:
+                found[bridge.target] = found.get(bridge.target, 0) + bridge.ahead_bytes
+        return found
+
     def _in_order(self) -> list[HomeFeed]:
         return sorted(self._feeds.by_name.values(), key=lambda feed: str(feed.name))
 
@@ -139,10 +147,7 @@ class RelayReports:
         return found
 
     def _lag_s(self, feed: HomeFeed, target: str, progress: ChannelProgress | None) -> float:
-        if progress is not None:
-            return progress.lag_s
-        since_us = feed.lag_of(target).since_us
-        return 0.0 if since_us is None else max(0, self._feeds.now_us() - since_us) / 1e6
+        return feed.lag_s_of(target) if progress is None else progress.lag_s
 
     def _look(self, now_s: float) -> None:
         progress = self._progress()
@@ -170,7 +175,8 @@ class RelayReports:
         before = watched.core.shown
         look = LinkObservation(
             None if progress is None else progress.state,
-            is_stopped=standing.alarm is not None,
+            is_stopped=standing.alarm is not None and standing.needs_operator,
+            is_failing=standing.alarm is not None and not standing.needs_operator,
             lag_s=self._lag_s(feed, target, progress),
             is_paused=target in feed.record.relay_paused,
         )

@@ -3,9 +3,10 @@
 Each channel has a task that feeds its mirror: it gets the mirror from the keeper, answers the
 home's question, and then only waits; entries go into the mirror as they come.
 
-Rules: PROTOCOL B3, B4, B11 and G4.
+Rules: PROTOCOL B3, B4, B9, B11, B12 and G4.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -20,10 +21,11 @@ from geolog.partition.mirror_entry import MirrorEntry
 from geolog.partition.mirror_writer import MirrorWriter
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.protocol.watermark import Watermark
-from geolog.transport.message_socket import MessageSocket, MessageTransport, SocketClosedError
+from geolog.transport.message_socket import MessageTransport, OpenedSocket, SocketClosedError
 from geolog.transport.seam import Address, ConnectionFailedError
 from geolog.wire.session.batches import messages_of
 from geolog.wire.session.codes import CLOSE_NORMAL, Code, close_code
+from geolog.wire.session.outgoing_messages import JOINED_BYTES_MAX
 from relay.bridge.heard_tails import HeardTails
 from relay.bridge.mirror_keeper import MirrorKeeper, MirrorUser
 from relay.protocol.bridge_gate import BridgeGate
@@ -42,7 +44,7 @@ from relay.protocol.bridge_messages import (
     TailTold,
     WatermarkTold,
 )
-from relay.protocol.canary import TakenCanary
+from relay.protocol.canary import PARTIAL_MARK, PARTIAL_S, TakenCanary
 from relay.protocol.incoming import IncomingChannel, IncomingEffect, PushEntry, Tell
 from relay.wire.bridge import (
     MESSAGE_BYTES_MAX,
@@ -56,7 +58,7 @@ BRIDGE_PATH = "/relay/bridge"
 
 _HELLO_S = 10.0
 _SILENT_S_MAX = 10.0
-"""A home that says nothing for this long, not even a heartbeat, is left."""
+"""A home of which nothing comes for this long, not a part of a heartbeat, is left."""
 
 
 @attrs.define(eq=False)
@@ -79,7 +81,7 @@ class TargetBridge:
 
     def __init__(
         self,
-        socket: MessageSocket,
+        socket: OpenedSocket,
         *,
         log: Log,
         mirrors: MirrorKeeper,
@@ -95,14 +97,12 @@ class TargetBridge:
         self._home = home
         self._channels: dict[int, _TargetChannel] = {}
         self._canary = TakenCanary()
-        self._outgoing: list[bytes] = []
+        self._outgoing: deque[bytes] = deque()
         self._awake = trio.Event()
         self._is_leaving = False
         self._home_rests = trio.Event()
         self.relay_epoch = 0
         """The home's, once its welcome was accepted."""
-        self.tails: dict[int, int] = {}
-        """For each channel the sequence after the home's last record, as last heard."""
 
     def __repr__(self) -> str:
         return f"TargetBridge({self._hello.region}<-{self._home}, {len(self._channels)} open)"
@@ -150,16 +150,31 @@ class TargetBridge:
             await self._awake.wait()
             self._awake = trio.Event()
             while self._outgoing:
-                messages, self._outgoing = self._outgoing, []
+                messages: list[bytes] = []
+                size_bytes = 0
+                while self._outgoing and size_bytes < JOINED_BYTES_MAX:
+                    messages.append(self._outgoing.popleft())
+                    size_bytes += len(messages[-1])
                 await self._socket.send(b"".join(messages))
 
     async def _hear(self, nursery: trio.Nursery) -> None:
-        with trio.move_on_after(_SILENT_S_MAX) as silence:
-            received = await self._socket.receive()
-        if silence.cancelled_caught:
-            raise ConnectionFailedError(f"{self._home} said nothing for {_SILENT_S_MAX:g} s")
+        received = await self._receive()
         for data in messages_of(_bytes_of(received)):
             self._take(decode_from_home(data), nursery)
+
+    async def _receive(self) -> str | bytes:
+        """The next message. ConnectionFailedError if nothing comes, not even a part of it."""
+        heard_s, heard_bytes = trio.current_time(), self._socket.received_bytes
+        while True:
+            with trio.move_on_after(PARTIAL_S):
+                return await self._socket.receive()
+            if self._socket.received_bytes != heard_bytes:
+                heard_s, heard_bytes = trio.current_time(), self._socket.received_bytes
+                self._tell(BridgeHeartbeat(PARTIAL_MARK))
+            elif trio.current_time() >= heard_s + _SILENT_S_MAX:
+                raise ConnectionFailedError(
+                    f"{self._home} said nothing for {_SILENT_S_MAX:g} s"
+                )
 
     def _take(self, message: FromHome, nursery: trio.Nursery) -> None:
         match message:
@@ -182,14 +197,15 @@ class TargetBridge:
                     ended.owning.cancel(reason="the home has ended the channel")
                 self._send_back(self._canary.on_ended(number))
             case BridgeHeartbeat(mark_us, tails):
-                self.tails = {tail.channel: tail.sequence_next for tail in tails}
                 self._remember(tails)
                 owed = {
                     number: channel.core.last
                     for number, channel in self._channels.items()
                     if not channel.core.is_settled
                 }
-                self._send_back(self._canary.take(mark_us, owed))
+                mark_back_us = self._canary.take(mark_us, owed)
+                # It has arrived, whatever it waits for.
+                self._send_back(-mark_us if mark_back_us is None else mark_back_us)
             case BridgeLeaving() if self._is_leaving:
                 self._home_rests.set()
             case BridgeLeaving() | BridgeRefused():

@@ -132,12 +132,13 @@ class TailTold:
 class BridgeHeartbeat:
     """Says that the sender lives; from the home, also where its logs end.
 
-    A target sends one back to the home: see `canary`.
+    A target sends one back to the home, or says that it has come: see `canary`.
     """
 
     now_us: int
     """The home's clock; the target compares it with times of the same clock only."""
     tails: tuple[TailTold, ...] = ()
+    """Of some of the channels, if there are very many: they take turns."""
 
 
 @attrs.frozen

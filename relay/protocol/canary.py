@@ -8,9 +8,14 @@ that only looks alive. It is known by the time in it, which is the home's, and w
 alone compares.
 
 A target sends one back before it takes the next: where mirrors are slow, the canaries between
-are left out. Targets of older versions send none, and then nothing is known.
+are left out. Of one that cannot go back at once, the target says that it has arrived: a
+heartbeat with the negative of its time. So the home knows that the link is whole, and which
+entries wait for a mirror. While a message takes long to arrive, the target says every
+`PARTIAL_S` that more of it has come: a heartbeat with the time 0. Both tell homes of older
+versions nothing: they know no such time. Targets of older versions send none of them, or no
+canary either, and then nothing is known.
 
-Rules: PROTOCOL B11.
+Rules: PROTOCOL B9 and B11.
 """
 
 from collections import deque
@@ -18,6 +23,12 @@ from collections import deque
 from geolog.protocol.watermark import Watermark
 
 _NOTHING = object()
+
+PARTIAL_S = 2.0
+"""How long a message may take to arrive before the target says that more of it has come."""
+
+PARTIAL_MARK = 0
+"""The time in a heartbeat of a target that says so."""
 
 _OUT_MAX = 64
 """Canaries that are remembered; of more, the oldest are forgotten."""
@@ -39,6 +50,10 @@ class SentCanaries:
     def is_waiting(self) -> bool:
         """Whether one is out, of a target that sends them back."""
         return self._is_answering and bool(self._out)
+
+    def sent_s(self, mark_us: int) -> float | None:
+        """When the one with this time in it went out; None if it is not out."""
+        return next((sent_s for out_us, sent_s in self._out if out_us == mark_us), None)
 
     def sent(self, mark_us: int, now_s: float) -> None:
         """One goes out, with this time in it."""

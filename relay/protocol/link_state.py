@@ -13,9 +13,22 @@ Rules: PROTOCOL T2 and T7.
 import attrs
 
 from geolog.protocol.relay_report import LinkState
+from geolog.wire.session.codes import Code
 from relay.protocol.outgoing import ChannelState
 
 _GRAVITY = {state: gravity for gravity, state in enumerate(LinkState)}
+
+_LASTING = frozenset({Code.CONFLICT, Code.TRIMMED, Code.INTERNAL})
+"""Mirror and home differ, records are gone at home, or records or bytes are lost."""
+
+
+def needs_operator(code: int) -> bool:
+    """Whether a channel that ended with this code cannot go on by itself.
+
+    With any other code it is asked again, and goes on once the cause is over: nodes that are
+    away, a link that is cut, a mirror that another relay has taken over.
+    """
+    return code in _LASTING
 
 
 @attrs.frozen(kw_only=True)
@@ -45,8 +58,11 @@ class LinkObservation:
     channel: ChannelState | None
     """None without a channel: the target is not connected, or the channel was stopped."""
     is_stopped: bool
-    """Whether the last channel ended with an alarm, and no other has come further."""
+    """Whether the last channel ended for a reason that needs an operator, and no other has come
+    further."""
     lag_s: float
+    is_failing: bool = False
+    """Whether it ended for another reason, and no other has come further."""
     is_paused: bool = False
     """Whether an operator has paused the target."""
 
@@ -104,7 +120,7 @@ class LinkStateCore:
             return LinkState.PAUSED
         if look.is_stopped:
             return LinkState.STOPPED
-        if look.channel is None or look.channel is ChannelState.STOPPED:
+        if look.is_failing or look.channel in (None, ChannelState.STOPPED):
             return LinkState.DOWN
         if look.channel is ChannelState.ASKING:
             return LinkState.CONNECTING

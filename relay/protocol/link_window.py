@@ -58,6 +58,11 @@ class LinkWindow:
         """How many bytes may be unanswered."""
         return self._bytes
 
+    @property
+    def bytes_max(self) -> int:
+        """How many the target takes."""
+        return self._bytes_max
+
     def limit(self, bytes_max: int) -> None:
         """The target takes this much from here on."""
         self._bytes_max = bytes_max

@@ -103,6 +103,7 @@ class OutgoingChannel:
         self._fetch: FetchAfter | None = None
         self._unanswered: deque[_Unanswered] = deque()
         self._why_stopped: StopChannel | None = None
+        self._is_compared = False
         self.unanswered_bytes = 0
         self.sent_count = 0
         self.replayed_count = 0
@@ -142,6 +143,11 @@ class OutgoingChannel:
         ]
 
     @property
+    def is_compared(self) -> bool:
+        """Whether the home is known to have the entry that the mirror told as its last."""
+        return self._is_compared
+
+    @property
     def behind_since_us(self) -> int | None:
         """When the first entry was appended that the target lacks; None if it lacks none.
 
@@ -179,11 +185,17 @@ class OutgoingChannel:
         self._state = ChannelState.REPLAYING
         self._position = self._durable = self._told = watermark
         self._first_sequence = first_sequence
+        self._is_compared = watermark is None
         return self._supply()
 
     def on_buffered(self) -> list[OutgoingEffect]:
         """The buffer has changed."""
         return self._supply()
+
+    def on_compared(self, fetch: FetchAfter) -> None:
+        """This read of the log has found the entry at its position to be the same."""
+        if fetch is self._fetch:
+            self._is_compared = True
 
     def on_fetched(
         self, fetch: FetchAfter, entries: list[RelayedEntry]
@@ -191,17 +203,23 @@ class OutgoingChannel:
         """Take entries that this read of the log has brought, in order."""
         if fetch is not self._fetch:
             return []
+        self._is_compared = True
         self._fetched.extend(entries)
         self._fetched_bytes += sum(entry.length_bytes for entry in entries)
         return self._supply()
 
-    def on_gone(self, fetch: FetchAfter, reason: str) -> list[OutgoingEffect]:
-        """This read of the log cannot supply the entry behind what it has brought."""
+    def on_gone(
+        self, fetch: FetchAfter, reason: str, code: int = _GONE
+    ) -> list[OutgoingEffect]:
+        """This read of the log cannot supply the entry behind what it has brought.
+
+        code: of the error; the channel ends with it.
+        """
         if fetch is not self._fetch:
             return []
         if not self._fetched and self._is_covered:
             return self._go_on_from_buffer()
-        return self._stop(_GONE, reason)
+        return self._stop(code, reason)
 
     def next_entry(self) -> RelayedEntry | None:
         """The entry to send next, if there is one now."""
@@ -284,6 +302,7 @@ class OutgoingChannel:
         return self._position is None and self._first_sequence > 0
 
     def _go_on_from_buffer(self) -> list[OutgoingEffect]:
+        self._is_compared = True  # A buffer knows a place by its checksum.
         self._fetched.clear()
         self._fetched_bytes = 0
         if self._buffer.after(self._position) is None:

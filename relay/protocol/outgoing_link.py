@@ -8,9 +8,18 @@ A cap on the bandwidth is a bucket of bytes that fills with time.
 
 A link on which the target owes an answer, and that made no progress for a while, is stuck: it
 is closed and dialled again. A connection may look alive and deliver nothing. Canaries are owed,
-too, so a link without records is found out as well.
+too, so a link without records is found out as well. Bytes that arrive are progress, as the
+target tells: on a slow link a large entry takes longer than any patience.
 
-Rules: PROTOCOL B7 to B9, B11 and G4.
+A mirror that cannot be written must not hold up the others of its region. The target says
+which canary has arrived, so the home knows whose entries wait for a mirror, and not for the
+link. A channel of which that has been so for `stalled_s` gets nothing more to send, and what it
+owes does not count in the window. After `stuck_s` it ends alone, and is asked again. No channel
+may own more than a quarter of what the target takes, so that one alone cannot use up all.
+
+Messages hold as many entries as the connection takes in a moment (`MessageSize`).
+
+Rules: PROTOCOL B7 to B9, B11, B12 and G4.
 """
 
 from collections import deque
@@ -35,9 +44,27 @@ class LinkBounds:
     stuck_s: float = 10.0
     """Close a link on which nothing moved for this long, while the target owed an answer."""
 
+    stalled_s: float = 2.0
+    """Send nothing more to a mirror that made nothing durable for this long."""
 
-class _Bucket:
-    """Bytes that may be sent now, under a cap; a tenth of a second's worth is saved up."""
+    ahead_bytes_max: int = 32 << 20
+    """Bytes that may be read from the log before they are sent, for all partitions together.
+    Beyond it, partitions wait for their turn to be read."""
+
+
+_SHARE = 4
+"""The part of what a target takes that one of several channels may own is one of so many."""
+
+ASKED_PATIENCE = 3
+"""A question may take so many times `stuck_s`: a mirror may have to be recovered first."""
+
+
+class LinkBucket:
+    """Bytes that may be sent now, under a cap; a tenth of a second's worth is saved up.
+
+    One bucket serves all bridges to a target, one after the other: a new bridge is no way
+    around the cap.
+    """
 
     def __init__(self, bytes_per_s: float, now_s: float) -> None:
         self._bytes_per_s = bytes_per_s
@@ -53,7 +80,57 @@ class _Bucket:
         return -self._free_bytes / self._bytes_per_s
 
     def take(self, length_bytes: int) -> None:
+        """So many bytes are sent."""
         self._free_bytes -= length_bytes
+
+
+MESSAGE_BYTES_LEAST = 16 << 10
+"""The first size of messages that entries share, and the least."""
+
+_QUICK_S, _SLOW_S = 0.1, 0.5
+
+
+class MessageSize:
+    """How many bytes of entries share a message: what the connection takes in a moment.
+
+    All that is sent later waits behind a message, and counts as taken only once all of it has
+    arrived. An entry that is larger is sent alone.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = min(MESSAGE_BYTES_LEAST, bytes_max)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes after which no further entry joins the message."""
+        return self._bytes
+
+    def on_sent(self, length_bytes: int, took_s: float) -> None:
+        """The connection took a message of this length, in this time."""
+        if took_s > _SLOW_S:
+            self._bytes = max(min(MESSAGE_BYTES_LEAST, self._bytes_max), self._bytes // 2)
+        elif took_s < _QUICK_S and length_bytes >= self._bytes:
+            self._bytes = min(2 * self._bytes, self._bytes_max)
+
+
+@attrs.define
+class _Owed:
+    """Answers that the target owes on one channel."""
+
+    bytes: int = 0
+    """Unanswered, as counted by the link: a channel that stops forgets its own."""
+    is_asked: bool = True
+    """Whether it owes the answer to the question."""
+    since_s: float = 0.0
+    """Since when it has owed something, without any progress."""
+    arrived_s: float | None = None
+    """When it was first known that what is owed has arrived; None if that is not known."""
+    is_stalled: bool = False
+
+    @property
+    def is_owed(self) -> bool:
+        return self.is_asked or self.bytes > 0
 
 
 class OutgoingLink:
@@ -63,15 +140,15 @@ class OutgoingLink:
         self._window = LinkWindow(window_bytes)
         self._bounds = bounds
         cap = bounds.bytes_per_s_max
-        self._bucket = None if cap is None else _Bucket(cap, now_s)
+        self._bucket = None if cap is None else LinkBucket(cap, now_s)
         self._channels: dict[int, OutgoingChannel] = {}
         self._ready_live: deque[int] = deque()
         self._ready_late: deque[int] = deque()
         self._ready: set[int] = set()
-        self._owed_bytes: dict[int, int] = {}
-        """Unanswered bytes by channel, as counted here: one that stops forgets its own."""
+        self._owed: dict[int, _Owed] = {}
         self._unanswered_bytes = 0
-        self._asking: set[int] = set()
+        self._stalled_bytes = 0
+        self._asking_count = 0
         self._canaries = SentCanaries()
         self._progress_s = now_s
         self._is_resting = False
@@ -101,14 +178,20 @@ class OutgoingLink:
         assert number not in self._channels, f"channel {number} is open"
         self._note_asked(now_s)
         self._channels[number] = channel
-        self._owed_bytes[number] = 0
-        self._asking.add(number)
+        self._owed[number] = _Owed(since_s=now_s)
+        self._asking_count += 1
 
     def end(self, number: int) -> None:
         """Remove a channel; nothing is owed on it any more."""
         if self._channels.pop(number, None) is not None:
-            self._unanswered_bytes -= self._owed_bytes.pop(number)
-            self._asking.discard(number)
+            owed = self._owed.pop(number)
+            self._unanswered_bytes -= owed.bytes
+            self._stalled_bytes -= owed.bytes if owed.is_stalled else 0
+            self._asking_count -= owed.is_asked
+
+    def go_on_with(self, bucket: LinkBucket) -> None:
+        """Take from the bucket that the bridge before had."""
+        self._bucket = bucket
 
     def on_window(self, window_bytes: int) -> None:
         """The target takes this much from here on."""
@@ -124,11 +207,12 @@ class OutgoingLink:
     ) -> list[OutgoingEffect]:
         """The watermark of a channel's mirror; where it is to begin if it is empty."""
         self._progress_s = now_s
-        channel = self._channels[number]
-        self._asking.discard(number)
+        channel, owed = self._channels[number], self._owed[number]
+        self._asking_count -= owed.is_asked
+        owed.is_asked = False
         effects = channel.on_told(watermark, first_sequence=first_sequence)
         self._count(number)
-        self.on_ready(number)
+        self._note_progress(number, now_s)
         return effects
 
     def on_durable(
@@ -137,17 +221,28 @@ class OutgoingLink:
         """The target has a channel's entries up to here durably."""
         channel = self._channels[number]
         effects = channel.on_durable(watermark)
-        durable_bytes = self._owed_bytes[number] - channel.unanswered_bytes
+        durable_bytes = self._owed[number].bytes - channel.unanswered_bytes
         if durable_bytes:
             self._progress_s = now_s
             self._window.on_durable(durable_bytes, now_s)
         self._count(number)
+        if durable_bytes:
+            self._note_progress(number, now_s)
         return effects
 
     def _count(self, number: int) -> None:
-        owed_bytes = self._channels[number].unanswered_bytes
-        self._unanswered_bytes += owed_bytes - self._owed_bytes[number]
-        self._owed_bytes[number] = owed_bytes
+        owed = self._owed[number]
+        more_bytes = self._channels[number].unanswered_bytes - owed.bytes
+        self._unanswered_bytes += more_bytes
+        self._stalled_bytes += more_bytes if owed.is_stalled else 0
+        owed.bytes += more_bytes
+
+    def _note_progress(self, number: int, now_s: float) -> None:
+        """The target has answered on this channel."""
+        owed = self._owed[number]
+        self._stalled_bytes -= owed.bytes if owed.is_stalled else 0
+        owed.is_stalled, owed.arrived_s, owed.since_s = False, None, now_s
+        self.on_ready(number)
 
     @property
     def round_trip_s(self) -> float | None:
@@ -161,9 +256,38 @@ class OutgoingLink:
 
     def on_canary_back(self, mark_us: int, *, now_s: float) -> None:
         """A canary came back. Where an answer is due, that alone is progress."""
-        is_idle = not self._asking and not self._unanswered_bytes
+        is_idle = not self._asking_count and not self._unanswered_bytes
         if self._canaries.came_back(mark_us, now_s) and is_idle:
             self._progress_s = now_s
+
+    def on_partial(self, *, now_s: float) -> None:
+        """More of a message has arrived, of which the rest is on its way."""
+        self._progress_s = now_s
+
+    def on_canary_arrived(self, mark_us: int, *, now_s: float) -> None:
+        """A canary has arrived, and waits there for what was sent before it."""
+        sent_s = self._canaries.sent_s(mark_us)
+        if sent_s is None:
+            return
+        self._progress_s = now_s  # The link is whole: what is owed waits for mirrors.
+        for owed in self._owed.values():
+            if owed.is_owed and owed.arrived_s is None and owed.since_s < sent_s:
+                owed.arrived_s = now_s
+
+    def on_look(self, *, now_s: float) -> list[int]:
+        """Look for mirrors that take nothing; the channels that are to end because of that."""
+        stuck = []
+        for number, owed in self._owed.items():
+            if owed.arrived_s is None:
+                continue
+            still_s = now_s - owed.arrived_s
+            if still_s >= self._bounds.stalled_s and not owed.is_stalled:
+                owed.is_stalled = True
+                self._stalled_bytes += owed.bytes
+            patience = ASKED_PATIENCE if owed.is_asked else 1
+            if still_s >= patience * self._bounds.stuck_s:
+                stuck.append(number)
+        return stuck
 
     def rest(self) -> None:
         """Give out no further entries: another relay will send them."""
@@ -184,10 +308,14 @@ class OutgoingLink:
             number = (self._ready_live or self._ready_late).popleft()
             self._ready.remove(number)
             channel = self._channels.get(number)
-            entry = None if channel is None else channel.next_entry()
-            if channel is None or entry is None:
+            if channel is None or not self._may_send(number):
+                continue  # `_note_progress` makes it ready again.
+            entry = channel.next_entry()
+            if entry is None:
                 continue
             self._note_asked(now_s)
+            if not self._owed[number].is_owed:
+                self._owed[number].since_s = now_s
             effects = channel.on_sent(entry)
             self._count(number)
             if self._bucket is not None:
@@ -198,8 +326,18 @@ class OutgoingLink:
             self._window.on_idle()
         return None
 
+    def _may_send(self, number: int) -> bool:
+        """Whether the channel gets more of the window now."""
+        owed = self._owed[number]
+        has_share = len(self._channels) == 1 or owed.bytes * _SHARE < self._window.bytes_max
+        return has_share and not owed.is_stalled
+
     def _has_room(self, now_s: float) -> bool:
-        if self._unanswered_bytes >= self._window.bytes:
+        moving_bytes = self._unanswered_bytes - self._stalled_bytes
+        if (
+            moving_bytes >= self._window.bytes
+            or self._unanswered_bytes >= self._window.bytes_max
+        ):
             self._window.on_full(now_s)
             return False
         if self.wait_s(now_s=now_s) > 0:
@@ -214,7 +352,8 @@ class OutgoingLink:
     @property
     def is_waiting(self) -> bool:
         """Whether the target owes an answer."""
-        return bool(self._asking) or self._unanswered_bytes > 0 or self._canaries.is_waiting
+        is_owed = self._asking_count > 0 or self._unanswered_bytes > 0
+        return is_owed or self._canaries.is_waiting
 
     def _note_asked(self, now_s: float) -> None:
         """The time without progress begins with the first question."""

@@ -179,6 +179,14 @@ class _RelayMetrics(Collector):
                 is_in = float(one.state is state)
                 states.add_metric([*_labels_of(one), state.value], is_in)
         yield states
+        ahead = GaugeMetricFamily(
+            "geolog_relay_read_ahead_bytes",
+            "Bytes that were read from logs for a target and are not sent yet.",
+            labels=["target"],
+        )
+        for target, ahead_bytes in sorted(reports.ahead_bytes().items()):
+            ahead.add_metric([target], ahead_bytes)
+        yield ahead
         for name, help_, value_of in _GAUGES:
             gauge = GaugeMetricFamily(f"geolog_relay_{name}", help_, labels=_LINK)
             _add(gauge, report.streams, value_of)

@@ -319,7 +319,10 @@ class Relay:
             messages=self._seams.bridge_messages,
             now_us=self._seams.now_us,
             config=BridgeConfig(
-                link=LinkBounds(bytes_per_s_max=config.link_bandwidth_bytes_per_s or None),
+                link=LinkBounds(
+                    bytes_per_s_max=config.link_bandwidth_bytes_per_s or None,
+                    ahead_bytes_max=config.window_bytes // 2,
+                ),
                 window_bytes=config.window_bytes,
                 redial_s=config.redial_s,
             ),

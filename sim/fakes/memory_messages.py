@@ -47,6 +47,8 @@ class MemoryMessageSocket:
         self._next: str | bytes | None = None
         self._next_arrived_s = 0.0
         self.subprotocol: str | None = None
+        self.received_bytes = 0
+        """Bytes that have come, of all messages and parts of them."""
 
     def __repr__(self) -> str:
         return f"MemoryMessageSocket({self._stream.peer})"
@@ -115,6 +117,7 @@ class MemoryMessageSocket:
                 raise SocketClosedError(None, str(error)) from error
             if not received_bytes:
                 raise SocketClosedError(None, "")
+            self.received_bytes += received_bytes
             self._received += self._buffer[:received_bytes]
 
     async def send(self, message: str | bytes) -> None:

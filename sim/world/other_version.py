@@ -13,6 +13,7 @@ import attrs
 from geolog.transport.message_socket import (
     MessageSocket,
     MessageTransport,
+    OpenedSocket,
     ServedSocket,
 )
 from geolog.transport.seam import Address, ByteStream
@@ -101,6 +102,18 @@ class _ShiftedSocket:
 
 
 @attrs.define(eq=False)
+class _ShiftedOpenedSocket(_ShiftedSocket):
+    """Likewise, of a client."""
+
+    _opened: OpenedSocket = attrs.field(kw_only=True)
+
+    @property
+    def received_bytes(self) -> int:
+        """See `OpenedSocket`."""
+        return self._opened.received_bytes
+
+
+@attrs.define(eq=False)
 class _ShiftedServedSocket(_ShiftedSocket):
     """Likewise, of a server."""
 
@@ -132,13 +145,15 @@ class OtherVersion:
         *,
         subprotocols: Sequence[str],
         message_bytes_max: int,
-    ) -> AsyncIterator[MessageSocket]:
+    ) -> AsyncIterator[OpenedSocket]:
         """Connect to a server, for the length of the block. See `MessageTransport`."""
         async with self._messages.open(
             address, target, subprotocols=subprotocols, message_bytes_max=message_bytes_max
         ) as socket:
             if socket.subprotocol == SUBPROTOCOL_BRIDGE:
-                socket = _ShiftedSocket(socket, self._shift, is_home=False, met=self._met)
+                socket = _ShiftedOpenedSocket(
+                    socket, self._shift, is_home=False, met=self._met, opened=socket
+                )
             yield socket
 
     async def serve(

@@ -16,7 +16,8 @@ from geolog.cli.session import ask, open_log, too_slow
 from geolog.cli.signals import run_to_a_signal
 from geolog.cli.terminal.output import show
 from geolog.client.log import Log
-from geolog.protocol.relay_report import RelayedStreamReport, RelayEvent
+from geolog.protocol.relay_report import LinkState, RelayedStreamReport, RelayEvent
+from topology.errors import UnavailableError
 
 _WATCH_S = 1.0
 _CLEAR = "\x1b[H\x1b[2J"
@@ -54,8 +55,9 @@ def status(*, stream: str | None, watch: bool) -> None:
     connecting  The home waits for the target's answer.
     behind      The target is 5 s or more behind the home.
     paused      The target is sent nothing, until "geolog relay resume".
-    down        The target is not connected, or no relay of the home is up.
-    stopped     The link cannot go on by itself; the reason is printed.
+    down        The target is not connected or takes nothing, or no relay of the home
+                is up. It goes on by itself once that is over.
+    stopped     The link needs an operator; the reason is printed.
 
     The lag counts from the end of the stream at home, by the home's clock.
     """  # noqa: D301 - click's mark for a block that keeps its lines.
@@ -180,7 +182,10 @@ def resync(*, stream: str, target: str, accept_gap: bool) -> None:
 
     For a link that is stopped: the nodes of the region lost the mirror, it differs from its
     home, or the home dropped what comes next. Readers in the region read at home meanwhile.
+    A link that is down goes on by itself: then this warns, and asks.
     """
+    for warning in ask(lambda log: _not_stopped(log, stream, target)):
+        print(textwrap.fill(f"warning: {warning}", 96), file=sys.stderr)
     confirm(f"Discard the mirror of {stream} in {target}, and copy it again?")
     found = ask(lambda log: log.resync_relay(stream, target=target, accept_gap=accept_gap))
     show(
@@ -195,6 +200,24 @@ def resync(*, stream: str, target: str, accept_gap: bool) -> None:
         ],
         this_invocation().config.output,
     )
+
+
+async def _not_stopped(log: Log, stream: str, target: str) -> list[str]:
+    """Why the mirrors that would be discarded may go on by themselves."""
+    name, _, number = stream.partition("#")
+    try:
+        links = await log.relay_status(name)
+    except UnavailableError as error:
+        return [f"the state of the link to {target} is not known: {error}"]
+    return [
+        f"the link of {one.stream}#{one.partition} to {target} is {one.state.value}, not"
+        f" stopped, and goes on by itself{f' ({one.alarm})' if one.alarm else ''}. Until the"
+        " region has everything again, losing the home loses what it lacks"
+        for one in links
+        if one.target == target
+        and number in ("", str(one.partition))
+        and one.state is not LinkState.STOPPED
+    ]
 
 
 def _change(what: str, targets: tuple[str, ...], *, is_paused: bool) -> None:

@@ -11,6 +11,7 @@ import trio
 from geolog.wire.limits import ENTRY_BYTES_MAX
 from regions.storage.config import StorageConfig
 from regions.storage.node import StorageNode
+from relay.bridge.read_ahead import READERS_MAX
 from relay.bridge.target_bridge import TargetBridge
 from sim.laws.state.seen import Look
 from sim.world.node import storage_config
@@ -28,6 +29,10 @@ _SMALL_ANSWERS_BYTES = 4 << 10
 """The most that answers without entries take which join while others wait."""
 
 
+_READ_AT_ONCE_BYTES = 64 << 10
+"""The most that a reader of a log gets at once, besides one entry."""
+
+
 @attrs.define
 class BoundsHold:
     """Keeps the time of its last look."""
@@ -39,6 +44,7 @@ class BoundsHold:
         yield from _crowded_connections(now)
         yield from _crowded_writers(now)
         yield from _crowded_mirrors(now)
+        yield from _read_ahead(now)
         if trio.current_time() - self._looked_s < _EVERY_S:
             return
         self._looked_s = trio.current_time()
@@ -100,6 +106,24 @@ def _crowded_mirrors(now: Look) -> Iterator[str]:
                     yield (
                         f"{host} has {waiting_bytes} bytes of {home} that are not durable;"
                         f" the bound is {bound}"
+                    )
+
+
+def _read_ahead(now: Look) -> Iterator[str]:
+    """The bytes that a home has read from its logs, and not sent to a target yet."""
+    knobs = now.world.options.knobs
+    entry_bytes = knobs.pipelined_max * (knobs.value_bytes_max + _RECORD_BYTES_MORE)
+    for host, place in sorted(now.world.relays.items()):
+        for relay in place.relays[-1:]:
+            ends = relay.ends
+            for bridge in ends.served if ends is not None else ():
+                # Each that reads at the time may exceed the bound by what it reads at once.
+                at_once_bytes = READERS_MAX * (_READ_AT_ONCE_BYTES + entry_bytes)
+                bound = place.config(knobs).window_bytes // 2 + at_once_bytes
+                if bridge.ahead_bytes > bound:
+                    yield (
+                        f"{host} has read {bridge.ahead_bytes} bytes ahead for"
+                        f" {bridge.target}; the bound is {bound}"
                     )
 
 

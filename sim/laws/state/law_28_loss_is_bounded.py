@@ -1,8 +1,8 @@
 """Law 28: losing the home of a bounded stream costs no more than its bound.
 
 At each moment the acknowledged records that no ack set of a mirror has are within the bound, at
-all mirrors or at one of them, as the stream says. The random parts of values are counted: a
-batch has at least as many bytes.
+all mirrors or at one of them, as the stream says. The batches of their entries are counted, as
+the owner counts them; of an entry that no node was heard to store, the random parts of values.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,9 @@ import trio
 
 from geolog.protocol.ids import SegmentEntry
 from geolog.protocol.loss_bound import LossTerms
-from sim.laws.state.law_18_mirrors_are_prefixes import mirror_has
-from sim.laws.state.seen import Look, MirrorKey
+from sim.laws.state.law_18_mirrors_are_prefixes import Place, mirror_has
+from sim.laws.state.seen import Look, MirrorKey, partition_of
+from sim.laws.state.wire import EntryStored
 from sim.world.history import Append
 
 _SETTLED_S = 10.0
@@ -35,6 +36,8 @@ class _Acknowledged:
 class LossIsBounded:
     """Keeps, for each mirror, the acknowledged records that it lacks, by sequence."""
 
+    _batches_bytes: dict[Place, int] = attrs.field(factory=dict)
+    """Of the entries of the home."""
     _lacking: dict[MirrorKey, dict[int, _Acknowledged]] = attrs.field(factory=dict)
     _terms: LossTerms | None = None
     _since_s: float | None = None
@@ -54,6 +57,8 @@ class LossIsBounded:
             self._terms, self._since_s = terms, now_s
         if not now.world.options.relay_to:
             return
+        if terms is not None and terms.max_bytes is not None:
+            self._note_sizes(now)
         for mirror in now.made_again:
             self._lacking.pop(mirror, None)
         for append in now.told:
@@ -77,6 +82,15 @@ class LossIsBounded:
                     f" {partition}, which {region} lacks, and the bound is {allowed:g}"
                 )
 
+    def _note_sizes(self, now: Look) -> None:
+        for fact in now.said:
+            if isinstance(fact, EntryStored):
+                record = now.ledgers.get(fact.ledger)
+                if record is not None and record.segment and now.is_of_home(record):
+                    entry = record.numbering.in_segment(fact.entry)
+                    place = partition_of(record), record.segment, entry
+                    self._batches_bytes.setdefault(place, fact.batches_bytes)
+
     def _drop(self, now: Look, mirror: MirrorKey) -> None:
         """Forget what the mirror has, or need not have: a mirror is a prefix."""
         lacking = self._lacking[mirror]
@@ -99,7 +113,7 @@ class LossIsBounded:
         """
         lacking = list(self._lacking.get(mirror, {}).values())
         if terms.max_bytes is not None:
-            return sum(one.size_bytes for one in lacking)
+            return self._bytes_of(lacking)
         sent_s = [
             one.append.sent_s
             for one in lacking
@@ -110,4 +124,16 @@ class LossIsBounded:
             return 0.0
         return max(sent_s) - min(
             one.seen_s for one in lacking if one.seen_s >= self._judged_from_s
+        )
+
+    def _bytes_of(self, lacking: list[_Acknowledged]) -> int:
+        """Bytes of the entries in which these are."""
+        guessed: dict[Place, int] = {}
+        for one in lacking:
+            dlsn = one.append.dlsn
+            assert dlsn is not None
+            place = one.append.partition, dlsn.segment, SegmentEntry(dlsn.entry)
+            guessed[place] = guessed.get(place, 0) + one.size_bytes
+        return sum(
+            self._batches_bytes.get(place, size_bytes) for place, size_bytes in guessed.items()
         )

@@ -45,6 +45,8 @@ from sim.world.world import World
 
 _FRONT = struct.Struct("<4xI2xH")
 """The front of an entry: the checksum of its header, and its flags."""
+_LENGTH = struct.Struct("<16xI")
+"""Likewise: the length of its batches."""
 
 Question = OpenLedger | Fence | Read | Follow | Probe | SettleDoubt
 
@@ -86,6 +88,8 @@ class EntryStored:
     header_crc: int | None = None
     """If it is local-only: the checksum of its header, which its placeholder has, too."""
     is_placeholder: bool = False
+    batches_bytes: int = 0
+    """Length of its batches."""
 
 
 @attrs.frozen
@@ -165,6 +169,7 @@ class _Sent:
     taken_at: int
     header_crc: int | None
     is_placeholder: bool
+    batches_bytes: int
 
 
 class Wire:
@@ -264,6 +269,7 @@ class _Line:
                 at,
                 sent.header_crc,
                 sent.is_placeholder,
+                sent.batches_bytes,
             )
 
     def _on_refused(self, refused: Refused) -> Iterator[Fact]:
@@ -328,6 +334,7 @@ def _sent(add: Add, at: int) -> _Sent:
         at,
         _header_crc_if_local_only(add.body),
         add.body[: len(MAGIC_PLACEHOLDER)] == MAGIC_PLACEHOLDER,
+        _LENGTH.unpack_from(add.body)[0] if len(add.body) >= _LENGTH.size else 0,
     )
 
 

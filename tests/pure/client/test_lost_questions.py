@@ -19,7 +19,6 @@ from geolog.protocol.session_home import SessionHome
 from geolog.protocol.stream_state import PartitionName, StreamName
 from geolog.protocol.writer_standing import WriterStanding
 from geolog.transport.message_socket import (
-    MessageSocket,
     ServedSocket,
     SocketClosedError,
 )
@@ -51,6 +50,7 @@ class MortalProxy:
     questions_left: int
     subprotocol: str | None = SUBPROTOCOL_BATCHES
     origin: str | None = None
+    received_bytes: int = 0
     _answers: deque[bytes] = attrs.field(factory=deque)
     _changed: trio.Event = attrs.field(factory=trio.Event)
     _is_dead: bool = False
@@ -123,7 +123,7 @@ class NextProxies:
         *,
         subprotocols: Sequence[str],
         message_bytes_max: int,
-    ) -> AsyncIterator[MessageSocket]:
+    ) -> AsyncIterator[MortalProxy]:
         """Connect to the next proxy."""
         await trio.lowlevel.checkpoint()
         yield self._left.popleft()

@@ -18,6 +18,7 @@ from geolog.ledger.ledger_metadata import NoSuchLedgerError
 from geolog.partition.mirror_writer import EvictedError
 from geolog.protocol.ids import Sequence
 from geolog.protocol.stream_state import PartitionName, SequenceGap, TrimRecord
+from sim.fakes.memory_metadata import MemoryMetadata
 from sim.in_process import open_in_process_cluster
 from tests.pure.relay.test_bridges import open_home, open_target, wait_equal
 from tests.pure.whole.clusters import append_each, ended_by
@@ -433,3 +434,22 @@ def test_each_sequence_that_is_gone_is_in_one_part_with_its_reason(
     }
     assert told == {one: low <= one < high for one in range(first, end)}
     assert sum(until - begin for begin, until, _ in parts) == end - first
+
+
+async def test_an_owner_that_hears_late_that_its_home_holds_all_evicts_nothing_more(
+    autojump_clock: MockClock,
+) -> None:
+    sessions: list[MemoryMetadata] = []
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        cluster.open_client(HOME, host="late", on_session=sessions.append) as late,
+    ):
+        await create(log, segment_bytes=_SEGMENT_BYTES, evict_bytes=_VALUE_BYTES)
+        await Writing(log).append(12)
+        name = await home_of(late)
+        sessions[0].lag()
+        await log.update_stream(STREAM, relay_evict_bytes=None)
+        begin = await late.partition_opener.upkeep.truncate(name, 12)
+
+    assert begin == 0, "the mirror has nothing yet"

@@ -54,6 +54,11 @@ def test_a_lag_between_the_bounds_keeps_the_state_that_it_came_from() -> None:
         (LinkObservation(ChannelState.REPLAYING, is_stopped=False, lag_s=0), "replaying"),
         (LinkObservation(ChannelState.STOPPED, is_stopped=False, lag_s=0), "down"),
         (LinkObservation(ChannelState.LIVE, is_stopped=True, lag_s=0), "stopped"),
+        (LinkObservation(None, is_stopped=False, is_failing=True, lag_s=0), "down"),
+        (
+            LinkObservation(ChannelState.ASKING, is_stopped=False, is_failing=True, lag_s=9),
+            "down",
+        ),
         (behind(60), "behind"),
         (LinkObservation(None, is_stopped=True, lag_s=60, is_paused=True), "paused"),
     ],

@@ -357,3 +357,31 @@ async def test_the_coordinator_alone_tells_how_far_targets_are(
         told = [await progress_of(cluster, one.host, life) for one in groups[HOME]]
 
     assert (set(told[0]), told[1]) == ({TARGET}, [])
+
+
+async def test_a_target_that_is_removed_and_added_at_once_has_nothing_until_it_tells(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_groups(cluster) as groups,
+    ):
+        await create(log, max_bytes=BOUND_BYTES)
+        async with log.open_writer(STREAM) as writer:
+            await append_once_free(writer)
+            await wait_equal(log)
+            for one in groups[TARGET]:
+                cluster.network.darken(one.host)
+            await append_once_free(writer)
+            await log.update_stream(STREAM, relay_to=[], rpo_max_bytes=None)
+            await log.update_stream(STREAM, relay_to=[TARGET], rpo_max_bytes=BOUND_BYTES)
+            await trio.sleep(15)
+            held = await refusal_of(writer)
+            for one in groups[TARGET]:
+                cluster.network.lighten(one.host)
+            await append_once_free(writer, within_s=60)
+        await wait_equal(log)
+
+    assert held is not None
+    assert f"how far {TARGET} is behind is not known" in str(held)

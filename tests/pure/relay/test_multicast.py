@@ -4,10 +4,12 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 import geolog
+from geolog.partition import relay_multicast
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address
 from geolog.transport.websocket import WebSockets
@@ -23,6 +25,7 @@ from geolog.wire.multicast import (
 )
 from relay.bridge.bridge_ends import BridgeEnds
 from relay.bridge.home_feed import HomeFeed
+from relay.bridge.multicast_inlet import MulticastInlet
 from sim.in_process import InProcessCluster, open_in_process_cluster
 from tests.pure.relay.logs import home_log
 from tests.pure.relay.test_bridges import address_of, open_home, open_target, wait_equal
@@ -205,3 +208,33 @@ async def test_strangers_are_refused_with_the_reason(autojump_clock: MockClock) 
         assert len(home.inlet.failures) == 7
         assert home.feeds is not None
         assert home.feeds.damaged_multicasts_count == 5  # All but those from elsewhere.
+
+
+async def test_a_connection_with_many_names_is_opened_again_once_it_is_old(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve = MulticastInlet.serve
+    begun_s: list[float] = []
+
+    async def serve_and_note(inlet: MulticastInlet, socket: MessageSocket) -> None:
+        begun_s.append(trio.current_time())
+        await serve(inlet, socket)
+
+    monkeypatch.setattr(MulticastInlet, "serve", serve_and_note)
+    monkeypatch.setattr(relay_multicast, "NAMES_MAX", 2)
+    monkeypatch.setattr(relay_multicast, "RENEW_S", 5.0)
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        open_owner(cluster, address_of(1)) as log,
+        open_home(cluster),
+        open_target(cluster),
+    ):
+        await create(log, partitions=3)
+        async with log.open_writer(STREAM) as writer:
+            for number in range(120):
+                await writer.append(b"v", key=b"%d" % number)
+                await trio.sleep(0.1)
+        for number in range(3):
+            await wait_equal(log, number)
+
+    assert 2 <= len(begun_s) <= 4, "not for each name"

@@ -15,7 +15,12 @@ from relay.protocol.outgoing import (
     StopChannel,
     StopFetching,
 )
-from relay.protocol.outgoing_link import LinkBounds, OutgoingLink
+from relay.protocol.outgoing_link import (
+    MESSAGE_BYTES_LEAST,
+    LinkBounds,
+    MessageSize,
+    OutgoingLink,
+)
 from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer
 from tests.pure.relay.logs import HomeLog, home_log
 
@@ -360,3 +365,99 @@ def test_bytes_that_may_have_been_sent_before_are_counted() -> None:
     sizes = [entry.length_bytes for entry in log.entries]
     assert (unknown.replayed_bytes, known.replayed_bytes) == (sum(sizes[1:]), sum(sizes[1:3]))
     assert known.unanswered_behind(log.entries[2].watermark) == sizes[3:]
+
+
+def large_log(count: int) -> HomeLog:
+    log = home_log("")
+    for _ in range(count):
+        log.append(payload=bytes(300_000))
+    return log
+
+
+def test_a_mirror_that_takes_nothing_is_left_out_of_the_window_and_ends_alone() -> None:
+    stuck, other = large_log(8), large_log(8)
+    link = link_of(buffer_with(stuck), buffer_with(other), window_bytes=16 << 20)
+    link.on_told(1, None, now_s=0)
+    filled = taken(link)
+    link.on_told(2, None, now_s=0)
+
+    link.on_canary_sent(1, now_s=1)
+    assert (len(filled), taken(link)) == (4, []), "it has the whole window"
+    assert link.on_look(now_s=5) == []
+    assert taken(link) == [], "its entries may still be on their way"
+
+    link.on_canary_arrived(1, now_s=6)
+    assert link.on_look(now_s=7.9) == []
+    assert taken(link) == []
+    assert link.on_look(now_s=8) == []
+    link.on_ready(1)
+    assert [channel for channel, _ in taken(link)] == [2] * 4
+    link.on_durable(2, other.entries[3].watermark, now_s=8.1)
+    assert [channel for channel, _ in taken(link)] == [2] * 4
+    assert link.on_look(now_s=15.9) == []
+    assert link.on_look(now_s=16) == [1]
+    link.end(1)
+    assert link.unanswered_bytes == sum(one.length_bytes for one in other.entries[4:])
+
+
+def test_a_mirror_that_goes_on_is_sent_more_at_once() -> None:
+    log = large_log(8)
+    link = link_of(buffer_with(log), window_bytes=16 << 20)
+    link.on_told(1, None, now_s=0)
+    filled = taken(link)
+    link.on_canary_sent(1, now_s=1)
+    link.on_canary_arrived(1, now_s=2)
+    assert link.on_look(now_s=9) == []
+    link.on_durable(1, filled[1][1].watermark, now_s=10)
+
+    assert len(taken(link, now_s=10)) == 2
+    assert link.on_look(now_s=100) == [], "a later canary must arrive first"
+
+
+def test_a_canary_that_was_sent_before_an_entry_says_nothing_of_it() -> None:
+    log = home_log("1")
+    link = link_of(buffer_with(log))
+    link.on_told(1, None, now_s=0)
+    link.on_canary_sent(1, now_s=1)
+    taken(link, now_s=2)
+    link.on_canary_arrived(1, now_s=3)
+
+    assert link.on_look(now_s=60) == []
+    assert not link.is_stuck(now_s=12)
+
+
+def test_one_of_several_channels_owns_at_most_a_quarter_of_what_the_target_takes() -> None:
+    log = home_log("1" * 40)
+    longest_bytes = max(one.length_bytes for one in log.entries)
+    link = link_of(
+        buffer_with(log), buffer_with(home_log("1")), window_bytes=32 * longest_bytes
+    )
+    link.on_told(1, None, now_s=0)
+
+    assert 8 <= len(taken(link)) <= 9
+
+
+def test_bytes_of_a_message_that_is_on_its_way_are_progress() -> None:
+    log = home_log("1")
+    link = link_of(buffer_with(log))
+    link.on_told(1, None, now_s=0)
+    taken(link)
+    for now_s in range(2, 60, 2):
+        link.on_partial(now_s=now_s)
+
+    assert not link.is_stuck(now_s=67)
+    assert link.is_stuck(now_s=68)
+
+
+def test_messages_grow_while_the_connection_takes_them_at_once_and_shrink_again() -> None:
+    size = MessageSize(256 << 10)
+    grown = []
+    for _ in range(6):
+        size.on_sent(size.bytes, 0.0)
+        grown.append(size.bytes >> 10)
+    size.on_sent(1000, 0.0)
+    for took_s in (0.3, 0.6, 3.0, 9.0, 9.0, 9.0):
+        size.on_sent(size.bytes, took_s)
+
+    assert grown == [32, 64, 128, 256, 256, 256]
+    assert size.bytes == MESSAGE_BYTES_LEAST

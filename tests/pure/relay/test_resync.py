@@ -237,6 +237,7 @@ async def test_while_a_mirror_is_empty_its_region_reads_at_home_and_all_is_verif
     assert rows == []
     assert origins == [None] * 4
     assert verified.is_good
+    assert [one.partition(" lacks ")[2] for one in verified.mirrors_behind] == ["4 records"]
     assert (end.sequence, end.is_emptied, chunk) == (0, True, None)
 
 

@@ -1,0 +1,394 @@
+"""Links that are cut, slow or capped, mirrors that take nothing, and what is told of them."""
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+import geolog
+from geolog.partition.mirror_entry import MirrorEntry
+from geolog.partition.mirror_writer import MirrorWriter
+from geolog.protocol.ids import EntryId, Sequence
+from geolog.protocol.relay_report import LinkState
+from geolog.wire.limits import DOCUMENT_BYTES_MAX, INT64_MAX
+from relay.bridge import home_bridge, read_ahead
+from relay.bridge.bridge_ends import BridgeConfig, BridgeEnds
+from relay.bridge.heard_tails import HeardTails
+from relay.bridge.home_feed import FeedConfig
+from relay.protocol.bridge_messages import BridgeHeartbeat, TailTold
+from relay.protocol.outgoing import OutgoingChannel
+from relay.protocol.outgoing_link import LinkBounds
+from relay.protocol.standby_buffer import BufferBounds
+from relay.wire.bridge import encode_bridge
+from sim.in_process import InProcessCluster, open_in_process_cluster
+from tests.pure.relay.test_bridges import open_home, open_target, wait_equal
+from tests.pure.whole.clusters import append_each
+from tests.pure.whole.mirroring import (
+    HOME,
+    REGIONS,
+    STREAM,
+    TARGET,
+    create,
+    entries_of,
+    home_of,
+    open_mirror,
+    relay,
+)
+from tests.pure.whole.test_mirrors import forged
+
+HOME_RELAY, TARGET_RELAY = f"relay-{HOME}-1", f"relay-{TARGET}-1"
+
+
+def noise(size_bytes: int, seed: int = 7) -> bytes:
+    """Bytes that do not compress."""
+    return random.Random(seed).randbytes(size_bytes)
+
+
+async def append(log: geolog.Log, *values: bytes, stream: str = STREAM) -> None:
+    async with log.open_writer(stream) as writer:
+        await append_each(writer, list(values))
+
+
+def slow_down(cluster: InProcessCluster, host: str, bytes_per_s: int) -> None:
+    """Let a host receive so much on each of its connections."""
+    network, step_s = cluster.network, 0.1
+    network.receive_delay_s = lambda one: step_s if one == host else 0.0
+    network.receive_bytes_max = lambda one: (
+        int(bytes_per_s * step_s) if one == host else 1 << 20
+    )
+
+
+@asynccontextmanager
+async def states_shown(ends: BridgeEnds) -> AsyncIterator[list[LinkState]]:
+    """The states of the stream's link that are shown, one after the other."""
+    shown: list[LinkState] = []
+
+    async def look() -> None:
+        while True:
+            for one in ends.reports.report().streams:
+                if shown[-1:] != [one.state]:
+                    shown.append(one.state)
+            await trio.sleep(0.1)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(look)
+        yield shown
+        nursery.cancel_scope.cancel()
+
+
+async def lose_the_line(cluster: InProcessCluster) -> None:
+    cluster.network.cut(HOME_RELAY, TARGET_RELAY)
+    await trio.sleep(30)
+    cluster.network.mend(HOME_RELAY, TARGET_RELAY)
+
+
+async def freeze_the_target(cluster: InProcessCluster) -> None:
+    cluster.network.darken(TARGET_RELAY)
+    await trio.sleep(30)
+    cluster.network.lighten(TARGET_RELAY)
+
+
+async def stop_the_nodes(cluster: InProcessCluster) -> None:
+    await cluster.kill_region(TARGET)
+    await trio.sleep(150)
+    await cluster.restart_region(TARGET)
+
+
+@pytest.mark.parametrize("harm", [lose_the_line, freeze_the_target, stop_the_nodes])
+async def test_a_link_that_will_go_on_by_itself_is_shown_as_down_and_never_as_stopped(
+    harm: Callable[[InProcessCluster], Awaitable[None]], autojump_clock: MockClock
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+        open_target(cluster),
+    ):
+        await create(log)
+        await append(log, b"before")
+        await wait_equal(log)
+        await trio.sleep(5)
+        async with states_shown(home) as shown, trio.open_nursery() as nursery:
+            nursery.start_soon(harm, cluster)
+            for number in range(160):
+                await append(log, b"%d" % number)
+                await trio.sleep(1)
+            await trio.sleep(60)
+        await wait_equal(log)
+        [reported] = home.reports.report().streams
+
+    assert LinkState.DOWN in shown
+    assert LinkState.STOPPED not in shown
+    assert shown[-1] is LinkState.LIVE
+    assert reported.alarm is None
+
+
+async def test_a_link_that_needs_an_operator_is_shown_as_stopped_and_its_mirror_not_believed(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        cluster.open_client(TARGET) as there,
+    ):
+        await create(log)
+        await append(log, *[b"%d" % number for number in range(5)])
+        await relay(there, count=3)
+        stored = await entries_of(log, await home_of(log))
+        async with open_mirror(there) as mirror:
+            mirror.push(MirrorEntry.of(forged(stored[3].data), previous=stored[2].mark))
+        async with open_home(cluster) as home, open_target(cluster):
+            await trio.sleep(15)
+            assert home.feeds is not None
+            [feed] = home.feeds.by_name.values()
+            standing = feed.standing(TARGET)
+            [reported] = home.reports.report().streams
+
+    assert reported.state is LinkState.STOPPED
+    assert "the mirror ends with" in (reported.alarm or "")
+    assert (standing.heard, standing.is_told) == (None, False)
+    assert reported.lag_records == 5, "nothing of it is known to be a copy"
+
+
+@pytest.mark.parametrize(("count", "size_bytes"), [(20, 50_000), (2, 700_000)])
+async def test_a_link_that_takes_longer_for_a_message_than_its_patience_still_delivers(
+    count: int, size_bytes: int, autojump_clock: MockClock
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+    ):
+        await create(log, segment_bytes=8 << 20)
+        await append(log, *[noise(size_bytes, seed) for seed in range(count)])
+        await trio.sleep(2)
+        slow_down(cluster, TARGET_RELAY, 20_000)
+        async with open_target(cluster) as target:
+            await trio.sleep(60)
+            [after] = home.reports.report().streams
+            await trio.sleep(30)
+            [end] = home.reports.report().streams
+            failures = home.failures + target.failures
+
+    assert (after.durable_records or 0) > 0
+    assert end.durable_records == count
+    assert end.stalls_count == 0
+    assert failures == []
+
+
+async def test_a_cap_holds_back_no_heartbeat_and_a_new_bridge_is_no_way_around_it(
+    autojump_clock: MockClock,
+) -> None:
+    cap, size_bytes, count = 50_000, 900_000, 4
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+    ):
+        home.config = BridgeConfig(link=LinkBounds(bytes_per_s_max=cap))
+        await create(log, segment_bytes=8 << 20)
+        await append(log, *[noise(size_bytes, seed) for seed in range(count)])
+        began_s = trio.current_time()
+        async with open_target(cluster) as target:
+            await trio.sleep(25)
+            early = [*home.failures, *target.failures]
+        async with open_target(cluster, 2) as target:
+            with trio.fail_after(120):
+                while True:
+                    [reported] = home.reports.report().streams
+                    if reported.durable_records == count:
+                        break
+                    await trio.sleep(0.1)
+            took_s = trio.current_time() - began_s
+            late = target.failures
+
+    assert early == late == []
+    least_s = (count - 1) * size_bytes / cap
+    assert least_s <= took_s <= 1.1 * least_s + 2
+
+
+async def test_a_mirror_that_cannot_be_written_holds_up_no_other_of_its_link(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_lac, is_stuck = MirrorWriter.on_lac, True
+
+    def on_lac_of_others(mirror: MirrorWriter, lac: EntryId) -> None:
+        if str(mirror.name.stream) != "shop/stuck" or not is_stuck:
+            on_lac(mirror, lac)
+
+    monkeypatch.setattr(MirrorWriter, "on_lac", on_lac_of_others)
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+        open_target(cluster),
+    ):
+        await create(log)
+        await log.create_stream("shop/stuck", mode="regional", home=HOME, relay_to=[TARGET])
+        await append(log, b"before")
+        await wait_equal(log)
+        await append(log, *[noise(100_000)] * 30, stream="shop/stuck")  # Over the window.
+        lags_s: list[float] = []
+        states: set[LinkState] = set()
+        with trio.move_on_after(55):
+            async with log.open_writer(STREAM) as writer:
+                for number in range(1000):
+                    await writer.append(b"%d" % number)
+                    await trio.sleep(0.05)
+                    for one in home.reports.report().streams:
+                        if one.stream == STREAM:
+                            lags_s.append(one.lag_s or 0.0)
+                            states.add(one.state)
+        stuck = [one for one in home.reports.report().streams if one.stream != STREAM]
+        failures = home.failures
+
+    assert len(lags_s) > 900
+    assert max(lags_s) < 6, "while it is found out, which takes a few heartbeats"
+    assert sum(lag_s > 1 for lag_s in lags_s) < 100
+    assert not states & {LinkState.DOWN, LinkState.STOPPED}
+    assert [(one.state, (one.stalls_count or 0) >= 1) for one in stuck] == [
+        (LinkState.DOWN, True)
+    ]
+    assert "although the link is whole" in (stuck[0].alarm or "")
+    assert failures == [], "the link was not dialled again"
+
+
+async def test_what_is_read_ahead_for_all_partitions_together_is_bounded(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions, ahead_bytes, record_bytes = 24, 500_000, 50_000
+    monkeypatch.setattr(read_ahead, "READERS_MAX", 2)
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+    ):
+        home.config = BridgeConfig(
+            link=LinkBounds(ahead_bytes_max=ahead_bytes),
+            feed=FeedConfig(buffer=BufferBounds(entries_max=1)),
+        )
+        await create(log, partitions=partitions)
+        async with log.open_writer(STREAM) as writer:
+            for number in range(10 * partitions):
+                await writer.append(noise(record_bytes, number), key=b"%d" % number)
+        await trio.sleep(2)
+        slow_down(cluster, TARGET_RELAY, 2_000_000)
+        most_bytes = 0
+        async with open_target(cluster):
+            with trio.fail_after(300):
+                while any(one.lag_records for one in home.reports.report().streams):
+                    for bridge in home.served:
+                        most_bytes = max(most_bytes, bridge.ahead_bytes)
+                    await trio.sleep(0.02)
+            [bridge] = home.served
+            left_bytes, fetched_count = bridge.ahead_bytes, bridge.fetched_count
+
+    assert fetched_count > 5 * partitions
+    of_one_bytes = 20 * record_bytes
+    assert 0 < most_bytes < ahead_bytes + 2 * of_one_bytes, "of 12 MB in all"
+    assert left_bytes == 0
+
+
+async def test_the_ends_of_very_many_logs_are_told_in_parts(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    largest = TailTold(INT64_MAX, Sequence(INT64_MAX), INT64_MAX, INT64_MAX)
+    beat = BridgeHeartbeat(INT64_MAX, (largest,) * home_bridge.TAILS_MAX)
+    assert len(encode_bridge(beat)) < DOCUMENT_BYTES_MAX
+
+    monkeypatch.setattr(home_bridge, "TAILS_MAX", 2)
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster),
+        open_target(cluster) as target,
+    ):
+        target.heard = HeardTails(cluster.now_us)
+        await create(log, partitions=5)
+        async with log.open_writer(STREAM) as writer:
+            for number in range(50):
+                await writer.append(b"v", key=b"%d" % number)
+        await trio.sleep(8)
+        told = {one.partition: one.sequence_next for one in target.heard.all()}
+
+    assert sorted(told) == [0, 1, 2, 3, 4]
+    assert sum(told.values()) == 50
+
+
+@pytest.mark.parametrize("off_s", [-3600, 0, 3600])
+async def test_a_lag_is_told_too_large_rather_than_too_small_whatever_the_relays_clock_says(
+    off_s: int, autojump_clock: MockClock
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+    ):
+        home.now_us = lambda: cluster.now_us() + off_s * 1_000_000
+        await create(log)
+        async with open_target(cluster):
+            await append(log, b"before")
+            await wait_equal(log)
+            await trio.sleep(3)
+            [live] = home.reports.report().streams
+        await append(log, b"lacking")
+        await trio.sleep(20)
+        [away] = home.reports.report().streams
+
+    assert (live.lag_records, live.lag_s) == (0, 0.0)
+    assert away.lag_records == 1
+    assert (away.lag_s or 0) >= 19.9
+
+
+class _Fetched:
+    """A channel that has read so many bytes."""
+
+    def __init__(self, fetched_bytes: int = 0) -> None:
+        self.fetched_bytes = fetched_bytes
+
+
+async def test_a_read_that_ends_after_the_next_one_began_leaves_that_one_counted() -> None:
+    ahead = read_ahead.LogsReadAhead(100)
+    channel = cast("OutgoingChannel", _Fetched())
+    begun = trio.Event()
+
+    async def read_before() -> None:
+        async with ahead.reading(channel):
+            await begun.wait()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read_before)
+        await wait_all_tasks_blocked()
+        async with ahead.reading(channel):
+            begun.set()
+            await wait_all_tasks_blocked()
+            cast("_Fetched", channel).fetched_bytes = 60
+            ahead.count(channel)
+            counted_bytes = ahead.bytes
+
+    assert (counted_bytes, ahead.bytes) == (60, 0)
+
+
+async def test_turns_to_read_go_round_although_one_has_found_the_end(
+    autojump_clock: MockClock,
+) -> None:
+    ahead = read_ahead.LogsReadAhead(100)
+    had_turns: list[int] = []
+
+    async def read(number: int) -> None:
+        async with ahead.reading(cast("OutgoingChannel", _Fetched())), ahead.turn():
+            had_turns.append(number)
+            async with ahead.patience():
+                await trio.sleep_forever()  # At the tail.
+
+    async with trio.open_nursery() as nursery:
+        for number in range(3 * read_ahead.READERS_MAX):
+            nursery.start_soon(read, number)
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+
+    assert sorted(had_turns) == list(range(3 * read_ahead.READERS_MAX))
