@@ -76,7 +76,8 @@ class _Speed:
     _began_s: float | None = None
     """None while there is not."""
     _bytes: int = 0
-    _bytes_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    """In the last window; 0 while it is not known."""
 
     def note(self, count: int, now_s: float, *, is_loaded: bool) -> None:
         """So many were answered now."""
@@ -92,14 +93,14 @@ class _Speed:
         assert self._began_s is not None, "it is loaded"
         passed_s = now_s - self._began_s
         if passed_s >= after_s:
-            self._bytes_per_s = self._bytes / passed_s
+            self.bytes_per_s = self._bytes / passed_s
             self._bytes, self._began_s = 0, now_s
 
     def at(self, now_s: float) -> float:
         """The speed in the last window; 0 while it is not known."""
-        if not self._bytes_per_s and self._began_s is not None:
+        if not self.bytes_per_s and self._began_s is not None:
             self._end_window(now_s, _WINDOW_S_MIN)
-        return self._bytes_per_s
+        return self.bytes_per_s
 
 
 @attrs.define(eq=False)
@@ -166,6 +167,8 @@ class AppendAdmission:
         self._rng = rng
         self._by_partition: dict[str, _Share] = {}
         self._by_client: dict[str, _Share] = {}
+        self._bytes_per_s = 0.0
+        """The speed of the partition that was loaded last; for one whose own is not known."""
         self.refusals_count = 0
         """Frames refused so far."""
 
@@ -213,7 +216,7 @@ class AppendAdmission:
         self, told: str, share: _Share, size_bytes: int, now_s: float, comeback: Comeback
     ) -> OverCapacityError:
         self.refusals_count += 1
-        bytes_per_s = share.speed.at(now_s)
+        bytes_per_s = share.speed.at(now_s) or self._bytes_per_s
         if now_s >= comeback.until_s:
             share.call_back(comeback, bytes_per_s, now_s, self._rng)
         share.expect(comeback, size_bytes, bytes_per_s)
@@ -274,6 +277,8 @@ class AppendAdmission:
             assert share.bytes >= 0, f"{key}: more bytes were given back than taken"
             if partition is not None:
                 share.note_speed(size_bytes, now_s)
+                if shares is self._by_partition:
+                    self._bytes_per_s = share.speed.bytes_per_s or self._bytes_per_s
             low = _FREED_SHARE * share.bound
             if before >= low and (share.bytes < low or not share.bytes):
                 freed.append(share.name)
