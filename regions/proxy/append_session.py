@@ -114,7 +114,9 @@ class _Unanswered:
     head: AppendHead | None = None
     """None if there is none, because the frame cannot be read."""
     append: AppendRequest | None = None
-    """None if it was refused before it was looked at, or is no append."""
+    """None if it was refused before it was looked at, or is no append. Its records are dropped
+    once the writer has them: as they are in memory, they may be many times the frame."""
+    records_count: int = 0
     pendings: list[Pending] = attrs.field(factory=list)
     error: GeologError | None = None
     id: AppendId | None = None
@@ -344,7 +346,8 @@ class AppendSession:
             if taken.error is None:
                 self.begun_count += 1
                 taken.append = _append_of(document)
-                self._turn_cost += len(taken.append.records)
+                taken.records_count = len(taken.append.records)
+                self._turn_cost += taken.records_count
                 await self._append(stack, taken.append, taken)
         except BadFrameError as error:
             taken.error = error
@@ -360,6 +363,8 @@ class AppendSession:
                 self._note_taken(taken)
             else:
                 self._note_refused(taken)
+        if taken.append is not None:
+            taken.append = attrs.evolve(taken.append, records=())
         self._turn_cost += _FRAME_COST + size_bytes // _COST_BYTES
 
     def _overtaking(self, taken: _Unanswered) -> OverCapacityError | None:
@@ -583,8 +588,8 @@ async def _receipts_of(unanswered: _Unanswered) -> list[Receipt] | GeologError:
     if not receipts and len({one.outcome for one in errors}) == 1:
         return error
     assert unanswered.append is not None, "records without a frame"
-    count = len(unanswered.append.records)
-    return told_as_unknown(error, f"{error}; {len(receipts)} of {count} records were appended")
+    told = f"{error}; {len(receipts)} of {unanswered.records_count} records were appended"
+    return told_as_unknown(error, told)
 
 
 def valid_ms_of(receipts: Sequence[Receipt]) -> int | None:

@@ -1,5 +1,6 @@
 """Sessions of an overloaded proxy: refused early, in order, and never begun too late."""
 
+import tracemalloc
 from contextlib import AbstractAsyncContextManager
 
 import attrs
@@ -10,12 +11,15 @@ from trio.testing import MockClock
 from geolog.client.writing.record_fields import RecordFields
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending
+from geolog.wire.batch import seal_batch
+from geolog.wire.session.frames import MSGPACK_FRAMES
 from regions.proxy.append_session import HELD_S_MAX
 from regions.proxy.append_targets import OwnedTarget
 from regions.proxy.session_host import ANSWER_TAKEN_S
 from tests.pure.garbage import only_collected
 from tests.pure.proxy.http_client import open_http
 from tests.pure.proxy.proxies import Frame, OpenSession, SessionClient, open_proxy
+from tests.pure.proxy.proxies import open_session as open_session_in
 from tests.pure.whole.clusters import STREAM, World, open_world
 from topology.errors import UnavailableError
 
@@ -446,3 +450,34 @@ async def test_appends_over_http_leave_nothing_for_the_garbage_collector(
                 await client.ask("POST", APPEND, b'{"value":"%d"}' % number)
 
     assert found == []
+
+
+async def test_records_are_not_kept_beside_the_log_until_they_are_answered(
+    autojump_clock: MockClock,
+) -> None:
+    """A batch may be compressed to a hundredth."""
+    sealed = bytes(seal_batch([bytes(1 << 20)] * 2, created_us=1).data)
+    assert len(sealed) < 20_000
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session_in(
+            world.cluster, proxy, APPEND, subprotocols=(MSGPACK_FRAMES.subprotocol,)
+        ) as client,
+    ):
+        await client.receive()
+        await client.ask(batch=sealed)
+        cut_all(world)
+        tracemalloc.start()
+        try:
+            for _ in range(40):
+                await client.send(batch=sealed)
+            await trio.sleep(0.5)
+            held_bytes = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        mend_all(world)
+        answers = [await client.receive() for _ in range(40)]
+
+    assert all(one["type"] == "ack" for one in answers)
+    assert held_bytes < 30 << 20
