@@ -45,9 +45,10 @@ _AHEAD_OF_BATCHES = 0.8
 """Frames may have this part of a partition for which batches wait."""
 _LOADED_PART = 4
 """They tell what can be done only while at least the bound divided by this is unanswered."""
-_RETURNED_PER_REFUSED = 6
-"""Bytes that a session is expected to send when it comes back, for each one that was refused.
-An overload that lasts settles where about as many are taken for each one that is refused."""
+_RETURNED_PER_REFUSED = 3
+"""Bytes that a session is expected to send when it comes back, for each one that was refused:
+in an overload that lasts, about two more of them are taken. If more were reckoned with, the
+proxy would stand idle before the next session comes."""
 _RETURNED_PART = 2
 """A session is expected to send at most the bound divided by this."""
 _RETRY_S_MIN = 0.05

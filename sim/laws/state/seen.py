@@ -274,7 +274,7 @@ class Looking:
                     self._sources[row.ledger] = LedgerOrigin(log, is_copy)
 
     def _offset(self, partition: int, row: SegmentRecord) -> int:
-        """What a home of that epoch adds to the number of a row to get its segment's."""
+        """How much a segment's number exceeds its row's, in a home of that epoch."""
         forks = self._history.forks_of(partition)
         found = [one.segment_offset for one in forks if one.home_epoch == row.home_epoch]
         return found[0] if found else 0

@@ -34,7 +34,7 @@ class Resyncing:
     async def resync_for_ever(self, process: Process, log: geolog.Log) -> None:
         """Rest, begin the mirrors in a random region again; repeat.
 
-        What is under way ends when applications become quiet.
+        Operations under way end when applications become quiet.
         """
         rest_s_max = self.calls.knobs.resyncs_rest_s_max
         assert rest_s_max is not None

@@ -140,8 +140,8 @@ def test_sessions_are_told_to_come_back_one_after_the_other_as_far_as_they_can_b
         assert refusal is not None
         told_s.append(refusal.retry_after_s)
 
-    # Six bytes are expected back for each refused one: 1.2 s of answers for each session.
-    assert all(is_about(found, 2.5 + 1.2 * place) for place, found in enumerate(told_s))
+    # Three bytes are expected back for each refused one: 0.6 s of answers for each session.
+    assert all(is_about(found, 2.5 + 0.6 * place) for place, found in enumerate(told_s))
 
 
 def test_one_session_cannot_put_off_all_others_for_long() -> None:
