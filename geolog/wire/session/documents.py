@@ -177,7 +177,7 @@ def _append(document: Document, id_: AppendId | None) -> AppendRequest:
         _check_text(writer, f"{where}: writer")
         if not _is_writer_id(writer):
             raise InvalidArgumentError(
-                f"{where}: writer {writer!r:.60} is longer than {WRITER_ID_BYTES_MAX} bytes"
+                f"{where}: writer {writer!r:.60} must have 1 to {WRITER_ID_BYTES_MAX} bytes"
             )
     records, seq = _records(document, where), whole_number(document, "seq", where)
     if seq is not None and seq + len(records) - 1 > INT64_MAX:
