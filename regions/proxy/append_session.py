@@ -11,8 +11,8 @@ A frame is admitted or refused once it has come, before it is looked at: when th
 client or the proxy has too much unanswered in all its sessions, it is refused, see
 `AppendAdmission`. Sessions append their admitted frames in turns of about a millisecond. So
 frames count before their turn comes, and none waits unseen. A
-client that was told when to come back, and sends before that, is not read until then, but for
-a second at most.
+client that was told when to come back, and sends before that, is read slowly until then: a
+frame a second.
 
 An append may have a time limit, which runs from its arrival. It is heeded until the first of
 its records is handed to the writer: before that nothing of it is in the log, later nobody
@@ -76,7 +76,7 @@ GOAWAY_S = 1.0
 """How long a client may take to leave a draining proxy by itself."""
 
 HELD_S_MAX = 1.0
-"""How long a client is not read that sends before it may come back."""
+"""How long a client is not read, for each frame that it sends before it may come back."""
 
 _TURN_COST = 100
 """A session lets others run once it has done as much as it takes to append so many records."""
@@ -171,8 +171,10 @@ class AppendSession:
         self._turn_cost = 0
         self._ahead_count = 0
         """Frames that were judged ahead since others ran."""
-        self.begun_count = 0
-        """Frames that it has begun to append."""
+        self._taken_count = 0
+        self.begun_end = 0
+        """How many frames came up to the last one that it has begun to append, with that one.
+        Those that were refused before count as well."""
         self._changed = trio.Event()
 
     def __repr__(self) -> str:
@@ -328,6 +330,7 @@ class AppendSession:
     async def _take(self, stack: AsyncExitStack, taken: _Unanswered) -> None:
         """Append a frame that was admitted, and have it answered."""
         self._in_hand = taken
+        self._taken_count += 1
         if taken.error is None:
             await self._take_admitted(stack, taken)
         elif taken.is_called_back:
@@ -344,7 +347,7 @@ class AppendSession:
             document = self._read(taken)
             taken.error = self._overtaking(taken)
             if taken.error is None:
-                self.begun_count += 1
+                self.begun_end = self._taken_count
                 taken.append = _append_of(document)
                 taken.records_count = len(taken.append.records)
                 self._turn_cost += taken.records_count
@@ -354,6 +357,7 @@ class AppendSession:
             self._note_taken(taken)
         except GeologError as error:
             taken.error = error
+            self._free_s = trio.current_time()  # A wait may have ended with it.
             if not error.retriable:
                 self._note_taken(taken)
             elif not taken.pendings:
@@ -547,7 +551,7 @@ class AppendSession:
         await self._host.draining.wait()
         await self._send(Goaway())
         await trio.sleep(GOAWAY_S)
-        while self._unanswered or self._ahead or self._outgoing:
+        while self._unanswered or self._ahead or self._outgoing or self._in_hand is not None:
             await self._changed.wait()
         await self._socket.close(CLOSE_RESTART, "the proxy is going away")
 

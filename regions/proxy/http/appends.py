@@ -142,26 +142,32 @@ class HttpAppends:
         self, client: str, path: AppendPath, lines: list["_Line"], arrived_s: float
     ) -> list[str]:
         """An answer to each line; an error if none was begun."""
-        socket = LineSocket([line.text for line in lines], arrived_s)
-        error, begun_count = await self._run_session(client, socket, path)
-        if isinstance(error, MovedError) and error.http is None and not begun_count:
+        texts = [line.text for line in lines]
+        socket = LineSocket(texts, arrived_s)
+        error, begun_end = await self._run_session(client, socket, path)
+        is_untouched = not (begun_end or socket.answers)
+        if isinstance(error, MovedError) and error.http is None and is_untouched:
             # There is no address to send the client to.
-            error, begun_count = await self._run_session(
-                client, socket, attrs.evolve(path, redirect="forward")
-            )
-        if error is not None and not begun_count:
+            socket = LineSocket(texts, arrived_s)
+            forwarded = attrs.evolve(path, redirect="forward")
+            error, begun_end = await self._run_session(client, socket, forwarded)
+            is_untouched = not (begun_end or socket.answers)
+        if error is not None and is_untouched:
             self._host.traffic.redirects_count += isinstance(error, MovedError)
             raise error
         unanswered = enumerate(lines[len(socket.answers) :], len(socket.answers))
         return socket.answers + [
-            _answer_to_rest(line, error or _going_away(), is_taken=at < begun_count)
+            _answer_to_rest(line, error or _going_away(), is_taken=at < begun_end)
             for at, line in unanswered
         ]
 
     async def _run_session(
         self, client: str, socket: LineSocket, path: AppendPath
     ) -> tuple[GeologError | None, int]:
-        """Why the session ended, if not because all lines are answered; lines it has begun."""
+        """Why the session ended, if not because all lines are answered.
+
+        Behind it how many lines there are up to the last one that it has begun.
+        """
         error: GeologError | None = None
         session: AppendSession | None = None
         try:
@@ -178,7 +184,7 @@ class HttpAppends:
                 await session.run()
         except* GeologError as errors:
             error = first_of(errors)
-        return error, 0 if session is None else session.begun_count
+        return error, 0 if session is None else session.begun_end
 
 
 @attrs.frozen

@@ -348,6 +348,39 @@ async def test_a_stream_that_a_direct_writer_owns_is_refused(autojump_clock: Moc
     assert answer.document["outcome"] == "refused"
 
 
+async def test_a_begun_line_behind_refused_ones_is_unknown_once_the_request_ends(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=5000
+        ) as proxy,
+        open_session(world.cluster, proxy, APPEND) as other,
+        open_http(world.cluster, proxy) as client,
+    ):
+        await other.receive()
+        await other.ask(value="before")
+        for node_id in world.cluster.nodes:
+            world.cluster.network.cut("proxy-1", node_id)
+        await other.send(value="x" * 3000)
+        await trio.testing.wait_all_tasks_blocked()
+        long = "y" * 3000  # There is no room for it. Too many writers are refused at last.
+        lines: list[dict[str, object]] = [
+            {"writer": f"till-{one}", "seq": 0, "value": long} for one in range(65)
+        ]
+        lines.insert(64, {"value": "short"})
+
+        answer = await client.ask("POST", APPEND, lines_of(*lines))
+
+    assert [line["code"] for line in answer.lines[:64]] == [429] * 64
+    assert [line["outcome"] for line in answer.lines] == [
+        *["refused"] * 64,
+        "unknown",
+        "refused",
+    ]
+
+
 async def test_a_proxy_that_drains_answers_what_it_took_and_takes_no_more(
     autojump_clock: MockClock,
 ) -> None:
