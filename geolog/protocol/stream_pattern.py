@@ -66,8 +66,14 @@ class StreamPattern:
 
 
 def _expression(part: str) -> re.Pattern[str]:
-    # Runs of wildcards match what one does, but would take time that grows with their number.
-    return re.compile("[^/]*".join(re.escape(one) for one in part.split(_ANY)))
+    first, *others = [re.escape(one) for one in part.split(_ANY)]
+    if not others:
+        return re.compile(first)
+    *middle, last = others
+    # What stands between two wildcards is looked for once: its first place in the name is as good
+    # as any later one. Trying them all takes time exponential in the number of wildcards.
+    found = "".join(f"(?>[^/]*?{one})" for one in middle if one)
+    return re.compile(f"{first}{found}[^/]*{last}")
 
 
 def _nearest(text: str) -> str:

@@ -458,6 +458,16 @@ def test_a_value_may_be_text_of_any_form() -> None:
     assert message.records[0].value == value.encode()
 
 
+@pytest.mark.parametrize("end", ["", '"', "\\"], ids=["open", "closed", "ends in a backslash"])
+@pytest.mark.parametrize("piece", ['\\"', '"', "\\\\"])
+def test_a_frame_of_quotes_is_refused_in_one_pass(piece: str, end: str) -> None:
+    # From each quote to the end, again and again, would take hours.
+    frame = "[" * 10_001 + '"' + piece * 500_000 + end
+
+    with pytest.raises(BadFrameError):
+        JSON_FRAMES.decode(frame)
+
+
 @pytest.mark.parametrize("codec", [JSON_FRAMES, MSGPACK_FRAMES])
 def test_a_list_of_all_records_with_headers_is_understood(codec: FrameCodec) -> None:
     document = {"records": [{"value": "v", "headers": {"a": "b", "c": "d"}}] * 10_000}
