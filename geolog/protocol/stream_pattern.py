@@ -70,8 +70,8 @@ def _expression(part: str) -> re.Pattern[str]:
     if not others:
         return re.compile(first)
     *middle, last = others
-    # What stands between two wildcards is looked for once: its first place in the name is as good
-    # as any later one. Trying them all takes time exponential in the number of wildcards.
+    # Text between two wildcards is looked for once: its first place in the name is as good as
+    # any later one. Trying them all takes time exponential in the number of wildcards.
     found = "".join(f"(?>[^/]*?{one})" for one in middle if one)
     return re.compile(f"{first}{found}[^/]*{last}")
 

@@ -37,8 +37,8 @@ _MAP_KEYS_MAX = 50 * RECORDS_MAX
 """Lists, maps and keys in a frame: tiny ones would take fifty times the memory of the frame."""
 
 _JSON_TEXT = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""A text, also one that is never closed. It gives nothing back: else a frame of many quotes that
-close no text would be searched to its end from each of them."""
+"""A text, also one that is never closed. It gives nothing back: else a frame of many quotes in
+a text that is never closed would be searched to its end from each of them."""
 
 _BINARY_BYTES_MAX = 2 * BATCH_BYTES_MAX
 """A sealed batch is no larger, whatever its codec."""
