@@ -42,6 +42,7 @@ _MAY_DIFFER = {
     "origin",
     "moving_to",
     "survive",
+    "relay_additions",
 }
 _NAMES = {"placement": "policy"}
 
@@ -211,7 +212,12 @@ class StreamChanges:
         if self.relay_to is not None:
             check_relay(record.mode, record.home, changed.relay_to)
             paused = tuple(one for one in record.relay_paused if one in changed.relay_to)
-            changed = attrs.evolve(changed, relay_paused=paused)
+            additions = dict(record.relay_additions)
+            for one in set(changed.relay_to) - set(record.relay_to):
+                additions[one] = additions.get(one, 0) + 1
+            changed = attrs.evolve(
+                changed, relay_paused=paused, relay_additions=tuple(sorted(additions.items()))
+            )
         return changed
 
 

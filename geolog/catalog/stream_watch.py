@@ -37,7 +37,6 @@ class _Watched:
     """The record of a stream, as last read; None if there was none."""
 
     found: StreamRecord | None = None
-    version: int = 0
     changed: trio.Event = attrs.field(factory=_set)
 
 
@@ -110,10 +109,5 @@ class StreamWatch:
             watched.found = (
                 None if stored is None else open_document(stored.data, StreamRecord, path=path)
             )
-            watched.version = 0 if stored is None else stored.version
             watched.changed = changed
         return watched.found
-
-    def version_of(self, name: StreamName) -> int:
-        """The version of a stream's record as last read: each change adds one."""
-        return self._streams[name].version

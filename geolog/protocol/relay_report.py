@@ -99,6 +99,9 @@ class RelayedStreamReport:
     bound on loss allows, as the owner told this coordinator."""
     life: str = ""
     """The life of the stream; empty if no coordinator tells."""
+    additions: int = 0
+    """How often the target had been added to the stream's when this was told: a target that is
+    removed and added again has another mirror."""
     durable: Watermark | None = None
     """The last entry that is durable in the mirror."""
     alarm: str | None = None

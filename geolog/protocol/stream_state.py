@@ -174,6 +174,9 @@ class StreamRecord:
     """The regions that mirror a `regional` stream, sorted."""
     relay_paused: tuple[str, ...] = ()
     """Those of them that are sent nothing for now, sorted."""
+    relay_additions: tuple[tuple[str, int], ...] = ()
+    """How often regions were added to them since the stream was made, sorted; also of regions
+    that were removed since."""
     relay_evict_bytes: int | None = None
     """Trimmed bytes of each partition that its home keeps for a mirror that lacks them, at
     most; the mirror then goes on behind them. None: it keeps all."""
@@ -230,6 +233,10 @@ class StreamRecord:
             origin=self.origin or home,
             moving_to="",
         )
+
+    def additions_of(self, target: str) -> int:
+        """How often this region was added to the targets: added again, it has a new mirror."""
+        return dict(self.relay_additions).get(target, 0)
 
     # Its logs: for each partition one at home, and a mirror in each target.
 

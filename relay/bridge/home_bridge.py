@@ -553,8 +553,7 @@ class HomeBridge:
     def _believe(self, channel: _HomeChannel) -> None:
         """Take what the target told once the home is known to have the same entry."""
         told = channel.told
-        is_open = channel.number in self._channels
-        if told is None or not is_open or not channel.core.is_compared:
+        if told is None or not self._is_believed(channel):
             return
         channel.told = None
         channel.feed.on_heard(
@@ -563,6 +562,12 @@ class HomeBridge:
             relay_epoch=self._gate.relay_epoch,
             first_sequence=told.first_sequence,
         )
+
+    def _is_believed(self, channel: _HomeChannel) -> bool:
+        """Whether what the target tells is of the mirror that it has now, and of a copy."""
+        is_open = channel.number in self._channels
+        is_same = channel.feed.targets.get(self._target) is channel.standing
+        return is_open and is_same and channel.core.is_compared
 
     async def _hear(self) -> None:
         for data in messages_of(_bytes_of(await self._socket.receive())):
@@ -586,7 +591,7 @@ class HomeBridge:
                     if channel is not None:
                         effects = self._link.on_durable(number, watermark, now_s=now_s)
                         self._perform(channel, effects)
-                        if channel.core.durable == watermark and channel.core.is_compared:
+                        if channel.core.durable == watermark and self._is_believed(channel):
                             epoch = self._gate.relay_epoch
                             channel.feed.on_heard(self._target, watermark, relay_epoch=epoch)
                         self._awake.set()

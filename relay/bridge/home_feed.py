@@ -82,6 +82,8 @@ class TargetStanding:
     handed: AllSent | None = None
     """All that was sent by this member, or by a coordinator that left in good order; None if
     another one may have sent more."""
+    additions: int = 0
+    """How often it had been added to the stream's targets when this began."""
 
     def stop(self, code: int, error: str) -> None:
         """Its channel has ended with an alarm."""
@@ -98,8 +100,6 @@ class HomeFeed:
     record: StreamRecord
     owner: "HomeFeeds"
     buffer: StandbyBuffer
-    version: int = 0
-    """Of the stream's record."""
     history: TailHistory = attrs.field(factory=TailHistory)
     arrivals: TailHistory = attrs.field(factory=TailHistory)
     """Likewise, with the times at which entries came here, by the clock that is never set."""
@@ -130,7 +130,19 @@ class HomeFeed:
 
     def standing(self, target: str) -> TargetStanding:
         """One target, as far as known."""
-        return self.targets.setdefault(target, TargetStanding())
+        found = self.targets.get(target)
+        if found is None:
+            found = TargetStanding(additions=self.record.additions_of(target))
+            self.targets[target] = found
+        return found
+
+    def follow_record(self, record: StreamRecord) -> None:
+        """The stream has these settings now: forget targets that have no mirror, or another."""
+        self.record = record
+        for target, standing in list(self.targets.items()):
+            is_same = standing.additions == record.additions_of(target)
+            if target not in record.relay_to or not is_same:
+                del self.targets[target]
 
     @property
     def tail_sequence(self) -> int:
@@ -447,17 +459,10 @@ class HomeFeeds:
         for name, record in wanted.items():
             known = self.by_name.get(name)
             if known is not None:
-                version = self._streams.version_of(record.name)
-                if version > known.version + 1:
-                    # A target may have been removed and added again: its mirror is another.
-                    known.targets.clear()
-                known.record, known.version = record, version
-                for target in set(known.targets) - set(record.relay_to):
-                    del known.targets[target]
+                known.follow_record(record)
                 continue
             at_home = record.log_in(self.region, name.number)
             feed = HomeFeed(at_home, record, self, _unbegun(self._config.buffer))
-            feed.version = self._streams.version_of(record.name)
             self.by_name[name] = feed
             nursery.start_soon(feed.run, name=f"tail of {name}")
 

@@ -245,6 +245,7 @@ class RelayReports:
             heard_next=0 if standing.heard is None else standing.heard.durable_next,
             is_held=feed.held_target == target,
             life=feed.name.life,
+            additions=standing.additions,
             durable=durable,
             alarm=standing.alarm or feed.failure,
         )

@@ -56,7 +56,12 @@ class StandbyFollower:
         by_feed: dict[HomeFeed, list[RelayedStreamReport]] = {}
         for one in report.streams:
             feed = self.feeds.feed_named(one.stream, one.life, one.partition)
-            if feed is not None and one.durable_records is not None:
+            if feed is None or feed.standing(one.target).additions != one.additions:
+                continue  # One of the two looked at the stream's settings before they changed.
+            heard = feed.standing(one.target).heard
+            if one.heard_epoch is None and heard and heard.relay_epoch == report.relay_epoch:
+                feed.standing(one.target).heard = None  # It was taken back.
+            if one.durable_records is not None:
                 by_feed.setdefault(feed, []).append(one)
         for feed, told in by_feed.items():
             for one in told:

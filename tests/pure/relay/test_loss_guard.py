@@ -359,6 +359,32 @@ async def test_the_coordinator_alone_tells_how_far_targets_are(
     assert (set(told[0]), told[1]) == ({TARGET}, [])
 
 
+async def test_quick_changes_of_other_settings_take_back_nothing_of_a_target_that_is_paused(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_groups(cluster),
+    ):
+        await create(log, max_bytes=BOUND_BYTES)
+        async with log.open_writer(STREAM) as writer:
+            await append_once_free(writer)
+        await wait_equal(log)
+        await log.pause_relay(STREAM)
+        await trio.sleep(3)
+        async with log.open_writer(STREAM) as writer:
+            await append_once_free(writer)
+            for segment_age_s in (1000, 1001):
+                await log.update_stream(STREAM, segment_age_s=segment_age_s)
+            await trio.sleep(5)
+            refused = await refusal_of(writer)
+            [shown] = await log.relay_status(STREAM)
+
+    assert refused is None
+    assert (shown.durable_records, shown.lag_records) == (1, 2)
+
+
 async def test_a_target_that_is_removed_and_added_at_once_has_nothing_until_it_tells(
     autojump_clock: MockClock,
 ) -> None:

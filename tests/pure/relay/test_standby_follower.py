@@ -5,11 +5,13 @@ from collections.abc import Sequence as Several
 from contextlib import asynccontextmanager
 
 import attrs
+import pytest
 import trio
 from trio.testing import MockClock
 
 import geolog
 from geolog.protocol.ids import SegmentEntry, Sequence
+from geolog.protocol.stream_state import StreamRecord
 from geolog.transport.seam import Address
 from relay.bridge.home_feed import FeedConfig, HomeFeed, HomeFeeds
 from relay.bridge.standby_follower import StandbyFollower
@@ -164,6 +166,66 @@ async def test_a_standby_leaves_to_the_log_what_does_not_fit(
             assert follower.reports_count > 2
             assert not feed.covers(TARGET)
             assert feed.buffer.bytes_count <= 40_000
+
+
+async def test_a_place_that_is_taken_back_is_forgotten_by_the_standby_too(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+        open_standby(cluster) as follower,
+    ):
+        await create(log)
+        await wait_begun(follower.feeds)
+        async with open_target(cluster):
+            await append(log, b"first")
+            await wait_equal(log)
+            await trio.sleep(3)
+        feed, coordinating = only_feed(follower), only(home.feeds)
+        before = feed.standing(TARGET).heard
+        coordinating.standing(TARGET).stop(409, "the mirror differs")
+        await trio.sleep(3)
+        after = feed.standing(TARGET).heard
+
+    assert before is not None
+    assert after is None
+
+
+async def test_a_report_of_a_mirror_that_was_removed_says_nothing_of_the_next_one(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow_record = HomeFeed.follow_record
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+        open_standby(cluster) as follower,
+    ):
+        await create(log)
+        await wait_begun(follower.feeds)
+        async with open_target(cluster):
+            await append(log, b"first")
+            await wait_equal(log)
+            await trio.sleep(3)
+        feed = only_feed(follower)
+        before = feed.standing(TARGET).heard
+
+        def follow_unless_late(feed: HomeFeed, record: StreamRecord) -> None:
+            if feed.owner is not home.feeds:
+                follow_record(feed, record)
+
+        monkeypatch.setattr(HomeFeed, "follow_record", follow_unless_late)
+        for relay_to in ([], [TARGET]):
+            await log.update_stream(STREAM, relay_to=relay_to)
+        await trio.sleep(5)
+        told = only(home.feeds).standing(TARGET).heard
+        after = feed.standing(TARGET).heard
+
+    assert before == told
+    assert before is not None
+    assert after is None
 
 
 async def test_a_member_that_knows_more_than_its_coordinator_keeps_what_it_knows(
