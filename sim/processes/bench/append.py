@@ -18,6 +18,7 @@ from geolog.client.log import Log
 from geolog.client.writing.partition_batcher import BATCH_BYTES
 from geolog.client.writing.pipeline import Pipeline
 from geolog.client.writing.writer import Writer
+from sim.processes.bench.bare_replicas import MESSAGE_BYTES, Kind, measure_bare_append
 from sim.processes.bench.figures import Figure, LatencyHistogram, figure
 from sim.processes.bench.floor import LATENCY_WRITE_BYTES, Floor, measure_floor
 from sim.processes.bench.hop import measure_hop, measure_round_trip
@@ -138,6 +139,9 @@ async def measure_append(
         )
         floor = await _best_floor(site.directory, write_bytes=size, processes_count=processes)
         figures += _figures(site, run, floor)
+        if load.is_one_at_a_time and load.record_bytes == MESSAGE_BYTES:
+            tell(f"{load.name}: measuring replicas that only store and answer")
+            figures += await _bare_figures(site, load)
         if proxied is not None:
             tell(f"{load.name}: measuring the WebSocket hop alone")
             figures += await _proxied_figures(run, proxied)
@@ -263,6 +267,21 @@ def _figures(site: Site, run: Run, floor: Floor) -> list[Figure]:
     )
     group = figure(f"{name} group write", run.group_bytes, "bytes")
     return [rate, throughput, group, *run.latencies.figures(name)]
+
+
+async def _bare_figures(site: Site, load: Load) -> list[Figure]:
+    kinds: dict[str, Kind] = {"plain sockets": "sockets", "trio": "trio"}
+    return [
+        figure(
+            f"{load.name}, bare replicas on {name} p50",
+            1e3
+            * await measure_bare_append(
+                site.directory, kind, replicas_count=len(site.nodes), duration_s=FLOOR_S
+            ),
+            "ms",
+        )
+        for name, kind in kinds.items()
+    ]
 
 
 async def _drive_all(
