@@ -43,8 +43,10 @@ from topology.errors import (
     GeologError,
     InvalidArgumentError,
     NoSuchStreamError,
+    NotEnoughNodesError,
     OutcomeUnknownError,
     OverCapacityError,
+    RegionUnavailableError,
     SealedError,
     UnavailableError,
 )
@@ -58,10 +60,26 @@ _PAUSE_S = 0.25
 UNREAD_S_MAX = 600.0
 """Longest time without any staged entry read; then the copy fails, and a later one goes on."""
 
+UNREAD_AGAIN_S_MAX = 30.0
+"""The same, once staging for another stream of the batch could not be read for that long."""
+
+
+class StagingUnreadError(UnavailableError):
+    """No node that has what was staged for one stream answers. Start the nodes, then retry."""
+
+
 _NEVER_AGAIN = (SealedError, NoSuchStreamError, DataLostError)
 """A stream cannot get the rest of its records."""
 
-_OF_ONE_STREAM = (*_NEVER_AGAIN, FencedError, InvalidArgumentError, OverCapacityError)
+_OF_ONE_STREAM = (
+    *_NEVER_AGAIN,
+    FencedError,
+    InvalidArgumentError,
+    NotEnoughNodesError,
+    OverCapacityError,
+    RegionUnavailableError,
+    StagingUnreadError,
+)
 """A stream cannot get its records now. Others may."""
 
 _log = logging.getLogger(__name__)
@@ -90,6 +108,7 @@ class SinkCommit:
             self._access.ledgers,
             rng=self._access.rng,
         )
+        self._unread_s_max = UNREAD_S_MAX
 
     async def commit(self, given: StagedBatch) -> CommitReport:
         """Bring a batch into its streams, each record once, whichever driver tried before.
@@ -299,14 +318,16 @@ class SinkCommit:
                         yield fetched.decoded.open(place)
 
     async def _read(self, stream: LedgerStream, part: StagedPart) -> list[FetchedEntry]:
-        with trio.move_on_after(UNREAD_S_MAX):
+        waited_s = self._unread_s_max
+        with trio.move_on_after(waited_s):
             return await stream.read()
-        raise UnavailableError(
+        self._unread_s_max = UNREAD_AGAIN_S_MAX  # The nodes that are away may have all staging.
+        raise StagingUnreadError(
             f"the rows for {part.stream} that {self._sink!r} has staged cannot be read: no node"
-            f" that has the next ones answered within {UNREAD_S_MAX:g} s (ledger"
+            f" that has the next ones answered within {waited_s:g} s (ledger"
             f" {part.ledger}). Start the nodes, then start the write again. If their disks are"
-            " lost, give it another name (.option('writer', NAME)), and all rows of its batch"
-            " are written"
+            " lost, give it another name (.option('writer', NAME)): then all rows of its batch"
+            " are written, those that streams have already a second time"
         )
 
 
