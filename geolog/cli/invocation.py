@@ -63,7 +63,8 @@ class Invocation:
     is_confirmed: bool = False
     takes_demo: bool = True
     """Whether the command uses a running demo, else the machine's settings, if nothing else
-    names a cluster. Servers would join it, and benchmarks start a cluster of their own."""
+    names a cluster. Servers would join it; benchmarks, drills and the demo itself start a
+    cluster of their own, and other commands need none: a wrong file does not stop these."""
     starts_demo: bool = False
     """Whether it starts a demo: the file that `$GEOLOG_CONFIG` names may be yet to come."""
     is_demo_told: bool = False

@@ -10,6 +10,13 @@ import attrs
 from topology.errors import InvalidConfigError, NotFoundError
 
 _TABLE_LINE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?")
+_TOML_PLACE = re.compile(
+    r"(?P<what>.*) \(at (?:line (?P<line>\d+), column \d+|end of document)\)", re.DOTALL
+)
+"""Complaint of the parser, and its place."""
+
+_ANOTHER = "name another file with --config or in GEOLOG_CONFIG"
+
 _KEY_LINE = re.compile(r"\s*([A-Za-z0-9_.\"'-]+)\s*=")
 
 
@@ -27,13 +34,23 @@ class SettingsFile:
         """Read a file. InvalidConfigError names the line that is not valid TOML."""
         try:
             text = path.read_text(encoding="utf-8")
-            table = tomllib.loads(text)
         except FileNotFoundError as error:
             raise NotFoundError(f"no such settings file: {path}") from error
         except OSError as error:
-            raise InvalidConfigError(f"cannot read {path}: {error.strerror}") from error
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InvalidConfigError(f"{path} is not valid TOML: {error}") from error
+            raise InvalidConfigError(
+                f"cannot read {path}: {error.strerror}: make it a file that you can read, or"
+                f" {_ANOTHER}"
+            ) from error
+        except UnicodeDecodeError as error:
+            line = 1 + error.object.count(b"\n", 0, error.start)
+            raise InvalidConfigError(
+                f"{path}:{line}: not UTF-8: save the file as UTF-8, or {_ANOTHER}"
+            ) from error
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            told = _with_line(path, str(error), text)
+            raise InvalidConfigError(f"{told}, or {_ANOTHER}") from error
         return cls(path, dict(_flattened(table, "")), dict(_numbered(text)))
 
     def place(self, key: str) -> str:
@@ -57,6 +74,14 @@ class SettingsFile:
         """Names of the profiles in the file."""
         parts = (key.split(".") for key in self.values)
         return sorted({part[1] for part in parts if part[0] == "profile" and len(part) > 2})
+
+
+def _with_line(path: Path, complaint: str, text: str) -> str:
+    """The parser's complaint with its line in front, as of other errors in the file."""
+    if match := _TOML_PLACE.fullmatch(complaint):
+        line = match["line"] or str(max(1, len(text.splitlines())))
+        return f"{path}:{line}: not valid TOML: {match['what']}: correct the line"
+    return f"{path}: not valid TOML: {complaint}: correct the file"
 
 
 def _flattened(table: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:

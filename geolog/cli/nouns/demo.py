@@ -140,6 +140,7 @@ def command(
     The commands below control a running demo from another terminal. TARGET is a region, a
     server, zookeeper, storage, relay, proxy, wan or all.
     """
+    this_invocation().takes_demo = False
     if ctx.invoked_subcommand is not None:
         ctx.obj.flags |= {"demo.data_dir": str(data_dir)} if data_dir else {}
         return

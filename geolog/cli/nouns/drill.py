@@ -205,6 +205,7 @@ class DrillRun:
 @click.group(cls=Noun, name="drill")
 def command() -> None:
     """Break a temporary cluster on purpose and check that nothing is lost."""
+    this_invocation().takes_demo = False
 
 
 @command.command(

@@ -25,7 +25,7 @@ from geolog.settings.found import CONFIG_VARIABLE, find_sources
 from geolog.settings.quantities import counted
 from geolog.settings.settings_file import SettingsFile
 from geolog.settings.sources import SettingSources
-from topology.errors import InvalidConfigError
+from topology.errors import InvalidConfigError, NotFoundError
 
 SETTINGS_FILE = "/etc/geolog/geolog.toml"
 DATA_DIR = Path("/var/lib/geolog")
@@ -172,8 +172,11 @@ def systemd(
         storage_dirs=nodes or {"": storage_dirs or [data_dir / "storage"]},
     )
     written = list(units(plan, chosen))
-    for complaint in _complaints(invocation, chosen, storage_nodes):
-        tell(f"warning: {complaint}")
+    try:
+        for complaint in _complaints(invocation, chosen, storage_nodes):
+            tell(f"warning: {complaint}")
+    except InvalidConfigError as error:  # The servers refuse it, too; their units can be right.
+        tell(f"warning: {error}")
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in written:
         (directory / name).write_text(text, encoding="utf-8")
@@ -207,10 +210,11 @@ def _complaints(
 ) -> Iterator[str]:
     """Say what keeps the servers from starting, as far as the settings file shows it."""
     path = _settings_file(invocation)
-    if not path.exists():
+    try:
+        file = SettingsFile.read(path)
+    except NotFoundError:
         yield f"{path} does not exist yet: write it before you start a server"
         return
-    file = SettingsFile.read(path)
     yield from check_keys(file)
 
     def sources(profile: str | None) -> SettingSources:

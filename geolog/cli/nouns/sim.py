@@ -40,6 +40,7 @@ _WORLD = click.option(
 @click.group(cls=Noun, name="sim")
 def command() -> None:
     """Simulate a cluster: the real code under faults, checked against its laws."""
+    this_invocation().takes_demo = False
 
 
 @command.command(epilog=examples("geolog sim run --seed 7"))

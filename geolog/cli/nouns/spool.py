@@ -32,6 +32,7 @@ _DIRECTORY = click.Path(path_type=Path)
 @click.group(cls=Noun, name="spool")
 def command() -> None:
     """Show, export and discard spools: records of a writer that the log does not have yet."""
+    this_invocation().takes_demo = False
 
 
 @command.command("show", epilog=examples("geolog spool show /var/spool/till-7"))

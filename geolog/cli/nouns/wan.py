@@ -41,6 +41,7 @@ one_way_option = click.option(
 @click.group(cls=Noun, name="wan")
 def command() -> None:
     """Show and change the emulated WAN of a demo. FROM and TO are regions, or all."""
+    this_invocation().takes_demo = False
 
 
 @command.command(epilog=examples("geolog wan show"))

@@ -24,9 +24,10 @@ chosen with `--profile`, the settings file (`--config`, else `$GEOLOG_CONFIG`, e
 `./geolog.toml`), or the default. Commands that find no settings file use that of a demo that
 runs on this machine, if nothing names a cluster, and say so on stderr; else they use
 `/etc/geolog/geolog.toml`, if there is one. Servers and benchmarks do neither: give servers
-`--config`. `geolog config show --origin` shows the file in use and where each value comes
-from; `geolog config lint` checks the file and the environment. The error for an unknown key
-suggests the nearest known one.
+`--config`. Nor do commands that need no cluster, so a wrong file there does not stop them.
+`geolog config show --origin` shows the file in use and where each value comes from; `geolog
+config lint` checks the file and the environment. The error for an unknown key suggests the
+nearest known one.
 
 Times, sizes and rates need a unit, e.g. `80ms`, `30s`, `7d`; `64MiB`, `1GB`; `20MB/s`.
 

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from geolog.cli.exits import Exit
 from geolog.cli.invocation import Invocation
+from geolog.cli.main import run
 from geolog.client.cluster_reach import reach_in_settings
 from geolog.settings import found
 from geolog.settings.found import check_found, find_demo, find_file
@@ -168,3 +170,64 @@ def test_servers_and_benchmarks_do_not_use_the_settings_of_the_machine(
 ) -> None:
     assert of_machine.exists()
     assert Invocation(environment={}, takes_demo=False).file is None
+
+
+@pytest.fixture(params=["garbled", "cut off", "not UTF-8", "a directory"])
+def wrong_file(request: pytest.FixtureRequest, of_machine: Path) -> str:
+    """A settings file of the machine that nobody can use; the place that errors name."""
+    match request.param:
+        case "garbled":
+            of_machine.write_text('region = "m"\ntimeout = = 3\n')
+            return f"{of_machine}:2: not valid TOML"
+        case "cut off":
+            of_machine.write_text('region = "m"\n\ntimeout = ')
+            return f"{of_machine}:3: not valid TOML"
+        case "not UTF-8":
+            of_machine.write_bytes(b'region = "m"\ncluster = "caf\xe9"\n')
+            return f"{of_machine}:2: not UTF-8"
+        case _:
+            of_machine.unlink()
+            of_machine.mkdir()
+            return f"cannot read {of_machine}: Is a directory"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "help",
+        "help stream create",
+        "--version",
+        "generate completion bash",
+        "generate systemd units",
+        "config lint --config own.toml",
+        "drill ls",
+    ],
+)
+def test_a_wrong_file_of_the_machine_does_not_stop_commands_that_need_no_cluster(
+    wrong_file: str, tmp_path: Path, words: str
+) -> None:
+    (tmp_path / "own.toml").write_text('zookeeper = "10.0.0.1:2181"\n')
+
+    assert run(words.split()) == Exit.DONE
+
+
+@pytest.mark.parametrize("words", ["demo ls", "wan show"])
+def test_a_wrong_file_of_the_machine_hides_no_demo(
+    wrong_file: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    note_path().unlink()
+
+    assert run(words.split()) == Exit.NOT_FOUND
+    assert "no demo found" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["stream ls", "cluster health", "config show"])
+def test_other_commands_name_the_wrong_file_and_what_to_do(
+    wrong_file: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = run(words.split())
+    (told,) = capsys.readouterr().err.splitlines()
+
+    assert code == Exit.USAGE
+    assert told.startswith(f"geolog: {wrong_file}")
+    assert told.endswith(", or name another file with --config or in GEOLOG_CONFIG")
