@@ -3,9 +3,10 @@
 Theory of operation. One task takes frames in and hands their records to a writer, which shares
 the partition's owner with all other sessions. The other sends the answers, in the order of the
 frames. The first stops taking frames while `credit_bytes` are unanswered, or many answers are
-not sent, so a client that does not read its answers is held back, and the proxy's memory is
-bounded. It loses its session once an answer has waited for it for half a minute. Appends at ack
-level `received` are answered when they are in memory, at the proxy that owns the partition.
+not sent, so a client that does not read its answers is held back. Its answers are kept for it,
+up to a bound (`UntakenAnswers`); it loses its session if it takes none for half a minute.
+Appends at ack level `received` are answered when they are in memory, at the proxy that owns the
+partition.
 
 A frame is admitted or refused once it has come, before it is looked at: when the partition, the
 client or the proxy has too much unanswered in all its sessions, it is refused, see
@@ -62,9 +63,14 @@ from geolog.wire.session.messages import (
 )
 from regions.proxy.append_targets import AppendTarget
 from regions.proxy.protocol.append_admission import WRITERS_MAX, Comeback, RefusedSeqs
-from regions.proxy.session_host import ANSWER_TAKEN_S, SessionHost, failure_of, send_answer
+from regions.proxy.session_host import SessionHost, failure_of, send_answer
 from regions.proxy.traffic import AppendOutcome
-from topology.errors import GeologError, InvalidArgumentError, OverCapacityError
+from topology.errors import (
+    ConflictError,
+    GeologError,
+    InvalidArgumentError,
+    OverCapacityError,
+)
 
 UNANSWERED_MAX = 10_000
 """Frames that a session may have unanswered, whatever their size."""
@@ -86,6 +92,9 @@ _COST_BYTES = 256
 """Bytes that cost as much as a record."""
 _REFUSAL_PART = 8
 """The bytes of a frame that is refused cost this part."""
+_ANSWER_BYTES = 160
+_POSITION_BYTES = 80
+"""Bytes of an answer until it is known: for its frame, and for each of its further records."""
 _REFUSED_BYTES = 512
 """A frame that was refused counts so many bytes, and its id, until that is answered."""
 _AHEAD_COUNT_MAX = 1000
@@ -126,6 +135,8 @@ class _Unanswered:
     """Whether it was refused, and counts as that."""
     is_called_back: bool = False
     """Whether it was refused, and its answer tells when the session may come back."""
+    answer_bytes: int = _ANSWER_BYTES
+    """Bytes that its answer counts."""
 
 
 class AppendSession:
@@ -163,9 +174,13 @@ class AppendSession:
         """Frames that were appended or refused."""
         self._unanswered_bytes = 0
         """Of all of these."""
-        self._outgoing: deque[tuple[str | bytes, float]] = deque()
-        """Answers that are known and not sent yet, and since when."""
+        self._refused_count = 0
+        """Frames that were refused, of all of these."""
+        self._outgoing: deque[tuple[str | bytes, int]] = deque()
+        """Answers that are known and not sent yet, and what they count."""
         self._outgoing_bytes = 0
+        self._answers_bytes = 0
+        """Bytes that all answers count that are due or not sent."""
         self._free_s = -math.inf
         """Until when the session itself was the reason that frames waited."""
         self._turn_cost = 0
@@ -193,7 +208,7 @@ class AppendSession:
                 self._free(self._in_hand)
             for one in (*self._ahead, *self._unanswered):
                 self._free(one)
-            self._host.in_flight.give_back(self._outgoing_bytes)
+            self._host.answers.give_back(self._client, self._answers_bytes)
 
     async def _serve(self) -> None:
         async with open_background() as nursery, AsyncExitStack() as stack:
@@ -248,7 +263,6 @@ class AppendSession:
         while True:
             if not self._ahead:
                 await self._wait_credit()
-                await self._host.in_flight.wait_room_for_refused(self._client)
                 await self._wait_comeback()
                 self._admit(*await self._host.in_flight.next_message(self._socket))
             while self._may_read_ahead():
@@ -269,7 +283,6 @@ class AppendSession:
             self._turn_cost < _TURN_COST
             and self._ahead_count < _AHEAD_COUNT_MAX
             and now_s >= self._told_until_s
-            and self._host.in_flight.has_room_for_refused(self._client)
             and self._host.in_flight.has_next(self._socket)
         )
 
@@ -278,11 +291,19 @@ class AppendSession:
             self._unanswered_bytes < self._host.config.credit_bytes
             and len(self._unanswered) + len(self._ahead) < UNANSWERED_MAX
             and self._outgoing_bytes < OUTGOING_BYTES_MAX
+            and not self._host.answers.is_full(self._client)
+            and not (
+                self._refused_count
+                and not self._host.in_flight.has_room_for_refused(self._client)
+            )
         )
 
     async def _wait_credit(self) -> None:
         while not self._has_credit():
-            await self._changed.wait()
+            if self._host.answers.is_full(self._client):
+                await self._host.answers.wait_room(self._client)
+            else:
+                await self._changed.wait()
             self._free_s = trio.current_time()
 
     async def _wait_comeback(self) -> None:
@@ -296,6 +317,7 @@ class AppendSession:
     def _admit(self, frame: str | bytes, arrived_s: float) -> None:
         """Admit a frame, which counts from now on, or refuse it; its turn comes later."""
         taken = _Unanswered(frame, self._target.counted_as, len(frame), arrived_s)
+        self._count_answer(_ANSWER_BYTES)
         taken.error = self._host.in_flight.refusal_of(
             taken.partition,
             self._client,
@@ -351,6 +373,7 @@ class AppendSession:
                 taken.append = _append_of(document)
                 taken.records_count = len(taken.append.records)
                 self._turn_cost += taken.records_count
+                self._promise_answer(taken)
                 await self._append(stack, taken.append, taken)
         except BadFrameError as error:
             taken.error = error
@@ -370,6 +393,22 @@ class AppendSession:
         if taken.append is not None:
             taken.append = attrs.evolve(taken.append, records=())
         self._turn_cost += _FRAME_COST + size_bytes // _COST_BYTES
+
+    def _count_answer(self, count: int) -> None:
+        self._answers_bytes += count
+        self._host.answers.take(self._client, count)
+
+    def _promise_answer(self, taken: _Unanswered) -> None:
+        """Count the positions of all records; OverCapacityError if they are too many."""
+        more_bytes = _POSITION_BYTES * (taken.records_count - 1)
+        if more_bytes > 0:
+            refusal = self._host.answers.refusal_of(
+                self._client, taken.answer_bytes, more_bytes
+            )
+            if refusal is not None:
+                raise refusal
+            taken.answer_bytes += more_bytes
+            self._count_answer(more_bytes)
 
     def _overtaking(self, taken: _Unanswered) -> OverCapacityError | None:
         """Why not to append a frame yet: an earlier one of its writer was refused.
@@ -402,13 +441,25 @@ class AppendSession:
         self._free(taken)
         id_bytes = len(taken.id) if isinstance(taken.id, str) else 0
         taken.size_bytes, taken.is_forgotten = _REFUSED_BYTES + id_bytes, True
+        self._refused_count += 1
         self._host.in_flight.take_refused(self._client, taken.size_bytes)
 
     def _note_taken(self, taken: _Unanswered) -> None:
         """The frame is judged for good, so later numbers of its writer need not wait for it."""
         numbered = self._numbered(taken)
         if numbered is not None:
-            self._refused.on_taken(*numbered)
+            self._refused.on_taken(*numbered, max(1, taken.records_count))
+
+    def _note_failed(self, unanswered: _Unanswered, answer: ErrorAnswer) -> None:
+        """Have later numbers of its writer wait, if the frame may come again to be stored.
+
+        Its owner would refuse the later ones itself; the next one does not know of it.
+        """
+        is_lost = answer.outcome == "unknown" and answer.code != ConflictError.code
+        if answer.outcome != "duplicate" and (answer.retriable or is_lost):
+            numbered = self._numbered(unanswered)
+            if numbered is not None:
+                self._refused.on_refused(*numbered)
 
     def _numbered(self, taken: _Unanswered) -> tuple[str, int] | None:
         """The writer and first seq of an append, if it has them."""
@@ -420,6 +471,7 @@ class AppendSession:
 
     def _free(self, one: _Unanswered) -> None:
         if one.is_forgotten:
+            self._refused_count -= 1
             self._host.in_flight.give_back_refused(self._client, one.size_bytes)
         elif one.is_shared:
             self._host.in_flight.give_back_share(one.partition, self._client, one.size_bytes)
@@ -437,6 +489,9 @@ class AppendSession:
         while (successor := self._target.successor) is not None:
             if not self._unanswered:
                 self._target, self._writers = successor, {}
+                refusal = self._overtaking(taken)  # Of one that the last owner has refused.
+                if refusal is not None:
+                    raise refusal
                 break
             await _wait_until(self._changed.wait, due_s)
             self._free_s = trio.current_time()
@@ -479,7 +534,8 @@ class AppendSession:
     async def _answer_all(self) -> None:
         """Answer frames in order. Raises why the partition is lost, once all are answered.
 
-        A frame counts until its outcome is known, and not until the client takes the answer.
+        A frame counts for its partition until its outcome is known. From then on its answer
+        counts alone, until the client takes it.
         """
         lost: GeologError | None = None
         while True:
@@ -489,10 +545,12 @@ class AppendSession:
             answer = await self._answer_of(unanswered)
             latency_s = trio.current_time() - unanswered.arrived_s
             self._host.traffic.frames.note(_outcome_of(answer), latency_s)
+            if isinstance(answer, ErrorAnswer) and not unanswered.is_forgotten:
+                self._note_failed(unanswered, answer)
             self._unanswered.popleft()
             self._unanswered_bytes -= unanswered.size_bytes
             self._free(unanswered)
-            self._push_answer(answer)
+            self._push_answer(answer, unanswered.answer_bytes)
             has_lost = self._target.failure is not None and self._target.successor is None
             if has_lost and lost is None and not self._unanswered:
                 lost = await self._target.why_lost()
@@ -502,11 +560,13 @@ class AppendSession:
                 if not self._unanswered:  # Frames may have come meanwhile.
                     raise lost
 
-    def _push_answer(self, answer: Ack | ErrorAnswer) -> None:
+    def _push_answer(self, answer: Ack | ErrorAnswer, counted_bytes: int) -> None:
         frame = self._codec.encode(answer)
-        self._outgoing.append((frame, trio.current_time()))
+        if len(frame) > counted_bytes:
+            self._count_answer(len(frame) - counted_bytes)
+            counted_bytes = len(frame)
+        self._outgoing.append((frame, counted_bytes))
         self._outgoing_bytes += len(frame)
-        self._host.in_flight.take(len(frame))
         self._tell_change()
 
     async def _send_answers(self) -> None:
@@ -514,12 +574,12 @@ class AppendSession:
         while True:
             while not self._outgoing:
                 await self._changed.wait()
-            frame, known_s = self._outgoing[0]
-            left_s = known_s + ANSWER_TAKEN_S - trio.current_time()
-            await send_answer(self._socket, frame, taken_s=max(0.0, left_s))
+            frame, counted_bytes = self._outgoing[0]
+            await send_answer(self._socket, frame)
             self._outgoing.popleft()
             self._outgoing_bytes -= len(frame)
-            self._host.in_flight.give_back(len(frame))
+            self._answers_bytes -= counted_bytes
+            self._host.answers.give_back(self._client, counted_bytes)
             self._tell_change()
 
     async def _answer_of(self, unanswered: _Unanswered) -> Ack | ErrorAnswer:

@@ -4,7 +4,7 @@ Theory of operation. A message counts from the moment its session takes it; unti
 unread, which has a bound of its own. At the bound sessions stop taking messages. They wait in
 the order in which they came, and one takes its message before the next may: so the bound is
 passed by one message, and not by one for each session. Answers to comparisons of batches count,
-too, until they are sent.
+too, until they are sent; those to frames have a bound of their own, see `UntakenAnswers`.
 
 Appends also count for their partition and their client (`AppendAdmission`). Frames and lines
 above those bounds are refused. Sealed batches wait instead, as their clients have credit
@@ -24,7 +24,7 @@ from topology.errors import OverCapacityError
 Message = str | bytes
 
 REFUSED_BYTES_MAX = 64 << 20
-"""Bytes of frames that were refused and have no answer yet; then sessions take no more."""
+"""Bytes of frames that were refused and have no answer; then their sessions take no more."""
 _REFUSED_BYTES_MAX_CLIENT = 16 << 20
 """The same, of one client."""
 
@@ -43,7 +43,6 @@ class InFlightBytes:
         """Of the partitions and clients for which batches wait."""
         self._refused_bytes = 0
         self._refused_by_client: dict[str, int] = {}
-        self._refused_changed = trio.Event()
 
     def __repr__(self) -> str:
         return f"InFlightBytes({self._bytes} of {self.max_bytes})"
@@ -119,18 +118,15 @@ class InFlightBytes:
         self._refused_by_client[client] -= count
         if not self._refused_by_client[client]:
             del self._refused_by_client[client]
-        changed, self._refused_changed = self._refused_changed, trio.Event()
-        changed.set()
 
     def has_room_for_refused(self, client: str) -> bool:
-        """Whether a client may be refused more."""
+        """Whether a client may be refused more.
+
+        If not, its sessions whose refused frames have no answer yet have to wait for that. All
+        others go on: they may be of a partition that is not held up.
+        """
         of_client = self._refused_by_client.get(client, 0)
         return of_client < _REFUSED_BYTES_MAX_CLIENT and self._refused_bytes < REFUSED_BYTES_MAX
-
-    async def wait_room_for_refused(self, client: str) -> None:
-        """Wait until it may."""
-        while not self.has_room_for_refused(client):
-            await self._refused_changed.wait()
 
     # Of one partition and client.
 

@@ -35,12 +35,16 @@ from regions.proxy.protocol.append_admission import AppendAdmission
 from regions.proxy.region_row import RegionRow
 from regions.proxy.registration import ProxyRegistration
 from regions.proxy.session_host import SessionHost
+from regions.proxy.untaken_answers import UntakenAnswers
 
 _DRAIN_S = 5.0
 """How long sessions may take to get their last answers when the proxy ends."""
 
 _EARLY_SHARE = 0.75
 """Part of the bytes in flight at which frames are refused."""
+
+_ANSWERS_SHARE = 0.5
+"""Answers to appends may have this part of the bytes in flight besides."""
 
 _LEAVE_S = 2 * GOAWAY_S
 """How long they may append to partitions that no other proxy has taken over."""
@@ -57,6 +61,7 @@ class WriteProxy:
     http_address: Address | None
     held: HeldPartitions
     in_flight: InFlightBytes
+    answers: UntakenAnswers
     peers: Peers
     early: EarlyTakeovers
 
@@ -218,6 +223,9 @@ async def _serve_at(
             in_flight=InFlightBytes(
                 config.in_flight_bytes_max, _admission_of(config, seams.rng)
             ),
+            answers=UntakenAnswers(
+                int(config.in_flight_bytes_max * _ANSWERS_SHARE), config.client_share
+            ),
             origins=Origins.of(config.allow_origin, _addresses(listeners, record)),
         )
         endpoint = Endpoint(listeners.websocket, seams.messages, host, nursery)
@@ -268,6 +276,7 @@ async def _serve_at(
                     http_address=record.http,
                     held=held,
                     in_flight=host.in_flight,
+                    answers=host.answers,
                     peers=peers,
                     early=early,
                 )

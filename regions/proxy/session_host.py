@@ -24,6 +24,7 @@ from regions.proxy.in_flight_bytes import InFlightBytes
 from regions.proxy.origins import Origins
 from regions.proxy.protocol.client_pace import ClientPace
 from regions.proxy.traffic import Traffic
+from regions.proxy.untaken_answers import UntakenAnswers
 from topology.errors import (
     ClosedError,
     FencedError,
@@ -63,6 +64,8 @@ class SessionHost:
     rng: random.Random
     now_us: Callable[[], int]
     in_flight: InFlightBytes
+    answers: UntakenAnswers
+    """Of append sessions."""
     origins: Origins
     traffic: Traffic = attrs.field(factory=Traffic)
     channels: ClientConnections = attrs.field(init=False)

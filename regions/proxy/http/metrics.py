@@ -97,6 +97,16 @@ class ProxyMetrics(Collector):
             in_flight.max_bytes,
         )
         yield GaugeMetricFamily(
+            "geolog_proxy_answers_bytes",
+            "Bytes of answers that are due or that clients have not taken.",
+            proxy.host.answers.bytes,
+        )
+        yield GaugeMetricFamily(
+            "geolog_proxy_answers_limit_bytes",
+            "Near this, the proxy reads from no session of the clients that hold most.",
+            proxy.host.answers.max_bytes,
+        )
+        yield GaugeMetricFamily(
             "geolog_proxy_unread_bytes",
             "Bytes of messages that have come and that no session has taken.",
             proxy.endpoint.unread.bytes,

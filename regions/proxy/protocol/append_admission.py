@@ -323,7 +323,8 @@ class RefusedSeqs:
             )
         self._first[writer] = min(seq, self._first.get(writer, seq))
 
-    def on_taken(self, writer: str, seq: int) -> None:
-        """A record was taken."""
-        if seq <= self._first.get(writer, -1):
+    def on_taken(self, writer: str, seq: int, count: int) -> None:
+        """Records were taken: so many, from this number on."""
+        first = self._first.get(writer)
+        if first is not None and seq <= first < seq + count:
             del self._first[writer]

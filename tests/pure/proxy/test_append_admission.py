@@ -248,7 +248,7 @@ def test_later_numbers_wait_until_the_refused_one_comes_again() -> None:
     assert isinstance(refused.refusal_of("till", 6), OverCapacityError)
     assert refused.refusal_of("till", 5) is None
     assert refused.refusal_of("other", 6) is None
-    refused.on_taken("till", 5)
+    refused.on_taken("till", 5, 1)
     assert refused.refusal_of("till", 6) is None
 
 
@@ -262,13 +262,19 @@ def test_refused_records_of_ever_more_writers_are_too_much() -> None:
         refused.on_refused("another", 5)
 
 
-def test_a_number_below_the_refused_one_ends_the_wait() -> None:
+@pytest.mark.parametrize(
+    ("seq", "count", "ends"), [(3, 1, False), (4, 1, False), (4, 2, True), (3, 9, True)]
+)
+def test_only_a_frame_that_holds_the_refused_number_ends_the_wait(
+    seq: int, count: int, *, ends: bool
+) -> None:
+    """The client may send one again that came before it and whose outcome is unknown."""
     refused = RefusedSeqs()
     refused.on_refused("till", 5)
 
-    refused.on_taken("till", 4)
+    refused.on_taken("till", seq, count)
 
-    assert refused.refusal_of("till", 6) is None
+    assert (refused.refusal_of("till", 6) is None) == ends
 
 
 @pytest.mark.parametrize("seqs", [[3, 4, 5], [5, 4, 3]])

@@ -89,9 +89,7 @@ async def test_sessions_that_wait_for_room_pass_the_bound_by_one_message_and_go_
     assert taken_by == [*range(SESSIONS_COUNT), *range(SESSIONS_COUNT)]
 
 
-async def test_a_client_that_is_refused_much_waits_and_others_do_not(
-    autojump_clock: MockClock,
-) -> None:
+def test_a_client_that_is_refused_much_has_no_room_and_others_have() -> None:
     admission = AppendAdmission(
         proxy_bytes_max=1,
         partition_bytes_max=1,
@@ -99,24 +97,34 @@ async def test_a_client_that_is_refused_much_waits_and_others_do_not(
         queue_s_max=1.0,
         rng=random.Random(0),
     )
-    in_flight, served = InFlightBytes(1, admission), []
-
-    async def wait(client: str) -> None:
-        await in_flight.wait_room_for_refused(client)
-        served.append(client)
+    in_flight, clients = InFlightBytes(1, admission), ("greedy", "modest")
 
     in_flight.take_refused("greedy", REFUSED_BYTES_MAX // 2)
-    async with trio.open_nursery() as nursery:
-        for client in ("greedy", "modest"):
-            nursery.start_soon(wait, client)
-        await wait_all_tasks_blocked()
-        assert served == ["modest"]
-        in_flight.take_refused("modest", REFUSED_BYTES_MAX // 2)
-        nursery.start_soon(wait, "third")
-        in_flight.give_back_refused("greedy", REFUSED_BYTES_MAX // 2)
+    has_room = list(map(in_flight.has_room_for_refused, clients))
+    in_flight.take_refused("modest", REFUSED_BYTES_MAX // 2)
+    has_room.append(in_flight.has_room_for_refused("third"))
+    in_flight.give_back_refused("greedy", REFUSED_BYTES_MAX // 2)
+    has_room.append(in_flight.has_room_for_refused("third"))
 
-    assert sorted(served) == ["greedy", "modest", "third"]
+    assert has_room == [False, True, False, True]
     assert in_flight.refused_bytes == REFUSED_BYTES_MAX // 2
+
+
+async def test_refused_frames_of_a_partition_that_is_held_up_stop_no_other_session(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, f"/v1/streams/{STREAM}/append") as client,
+    ):
+        await client.receive()
+        proxy.in_flight.take_refused("another client", REFUSED_BYTES_MAX)
+        with trio.fail_after(10):
+            answers = [await client.ask(id=number, value="v") for number in range(3)]
+        proxy.in_flight.give_back_refused("another client", REFUSED_BYTES_MAX)
+
+    assert [one["type"] for one in answers] == ["ack"] * 3
 
 
 def cut_all(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import attrs
 import trio
@@ -42,12 +43,29 @@ class Moving:
         (target,) = (one for one in offers if one.owner == "proxy proxy-2 in us-east")
         await self.owner.held.hand_over({f"{STREAM}#0": target})
 
-    async def append_on(self) -> None:
+    async def move_slowly(self) -> None:
+        """Likewise, while what the owner has in flight is not answered for a while."""
+        network, nodes = self.world.cluster.network, list(self.world.cluster.nodes)
+        for node_id in nodes:
+            network.cut("proxy-1", node_id)
+        await trio.sleep(PACE_S)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.move)
+            await trio.sleep(20 * PACE_S)
+            for node_id in nodes:
+                network.mend("proxy-1", node_id)
+
+    async def append_on(self, *, is_numbered: bool = False) -> None:
         """Send frames at a steady pace."""
         with suppress(SocketClosedError):  # The session ends as its partition moves.
             for number in range(FRAMES_COUNT):
-                await self.client.send(id=number, value=f"{number}")
+                await self.send(number, is_numbered=is_numbered)
                 await trio.sleep(PACE_S)
+
+    async def send(self, number: int, *, is_numbered: bool) -> None:
+        """Send one frame."""
+        seq = {"seq": number} if is_numbered else {}
+        await self.client.send(id=number, value=f"{number}", **seq)
 
 
 @asynccontextmanager
@@ -81,6 +99,31 @@ async def test_a_forwarded_session_goes_on_at_the_new_owner_and_every_answer_is_
     assert [one["sequence"] for one in stored] == list(range(len(stored)))
     assert read == [str(one["id"]).encode() for one in stored]
     assert (moving.answers[-1]["type"], owned_counts) == ("ack", (0, 1))
+
+
+async def test_no_numbered_record_overtakes_one_that_the_old_owner_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_moving("?redirect=forward&writer=till-7") as moving,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(partial(moving.append_on, is_numbered=True))
+        for number in range(FRAMES_COUNT):
+            if number == 50:
+                nursery.start_soon(moving.move_slowly)
+            moving.answers.append(await moving.client.receive())
+        left = [at for at, one in enumerate(moving.answers) if one["type"] != "ack"]
+        for number in left:
+            await moving.send(number, is_numbered=True)
+        again = [await moving.client.receive() for _ in left]
+        read = await values_of(moving.world.log)
+        owned_counts = len(moving.owner.held), len(moving.other.held)
+
+    assert {one.get("code") for one in moving.answers} == {None, 429, 503}
+    assert [one["type"] for one in again] == ["ack"] * len(left)
+    assert read == [b"%d" % number for number in range(FRAMES_COUNT)]
+    assert owned_counts == (0, 1)
 
 
 async def test_frames_that_come_while_the_new_owner_is_looked_up_are_answered(

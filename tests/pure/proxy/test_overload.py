@@ -1,7 +1,8 @@
 """Sessions of an overloaded proxy: refused early, in order, and never begun too late."""
 
 import tracemalloc
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 
 import attrs
 import pytest
@@ -25,6 +26,8 @@ from topology.errors import UnavailableError
 
 APPEND = f"/v1/streams/{STREAM}/append"
 READ = f"/v1/streams/{STREAM}/read"
+PIPE_BYTES = 32 << 10
+"""Bytes that a connection holds that nobody reads."""
 
 
 def cut_all(world: World) -> None:
@@ -349,22 +352,96 @@ async def test_appends_whose_answers_nobody_takes_do_not_keep_a_partition_full(
     async with (
         open_world() as world,
         open_proxy(
-            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=100_000
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=400_000
         ) as proxy,
         open_session(world.cluster, proxy, APPEND) as stuck,
         open_session(world.cluster, proxy, APPEND) as other,
     ):
+        world.cluster.network.pipe_bytes_max = PIPE_BYTES
         await stuck.receive()
         await other.receive()
-        for _ in range(6):  # Their answers are ten times as long.
-            await stuck.send(records=[{"value": ""}] * 2000)
+        for _ in range(25):  # Their answers are several times as long.
+            await stuck.send(records=[{"value": ""}] * 1000)
         await trio.sleep(5)
-        answer = await other.ask(value="v" * 50_000)
+        answer = await other.ask(value="v" * 200_000)
+        held_bytes = proxy.answers.bytes
         await trio.sleep(ANSWER_TAKEN_S)
-        left_bytes = proxy.in_flight.bytes
+        left_bytes = proxy.in_flight.bytes, proxy.answers.bytes
 
     assert answer["type"] == "ack"
-    assert left_bytes == 0
+    assert held_bytes > 500_000
+    assert left_bytes == (0, 0)
+
+
+async def test_sessions_that_take_no_answers_are_bounded_and_hold_up_no_other_client(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    """Answers may be many times the frames."""
+    bound, held_bytes, answered_s = 400_000, 0, []
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", in_flight_bytes_max=2 * bound) as proxy,
+        AsyncExitStack() as stack,
+    ):
+        stuck = [
+            await stack.enter_async_context(
+                open_session(world.cluster, proxy, APPEND, host="stuck")
+            )
+            for _ in range(6)
+        ]
+        other = await stack.enter_async_context(
+            open_session(world.cluster, proxy, APPEND, host="other")
+        )
+        world.cluster.network.pipe_bytes_max = PIPE_BYTES
+        await other.receive()
+        for client in stuck:
+            for _ in range(30):
+                await client.send(records=[{"value": ""}] * 200)
+        for _ in range(20):
+            began_s = trio.current_time()
+            assert (await other.ask(value="v" * 1000))["type"] == "ack"
+            answered_s.append(trio.current_time() - began_s)
+            held_bytes = max(held_bytes, proxy.answers.bytes)
+            await trio.sleep(0.1)
+        answers = [
+            [frame async for frame in frames_of(client, 31)][1:] for client in stuck
+        ]  # They read late, and lose nothing.
+        left_bytes = proxy.in_flight.bytes, proxy.answers.bytes
+
+    codes = [frame.get("code") for frames in answers for frame in frames]
+    assert max(answered_s) < 1
+    assert bound // 4 < held_bytes <= bound // 2 + 20_000
+    assert set(codes) == {None, 429}
+    assert left_bytes == (0, 0)
+
+
+async def frames_of(client: SessionClient, count: int) -> AsyncIterator[Frame]:
+    """So many frames of a session."""
+    for _ in range(count):
+        yield await client.receive()
+
+
+async def test_a_client_that_reads_late_and_slowly_gets_all_answers(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    """It takes longer than any single answer may."""
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as client,
+    ):
+        world.cluster.network.pipe_bytes_max = PIPE_BYTES
+        await client.receive()
+        for number in range(30):
+            await client.send(id=number, records=[{"value": ""}] * 1000)
+        answers = []
+        for _ in range(30):
+            await trio.sleep(ANSWER_TAKEN_S / 5)
+            answers.append(await client.receive())
+
+    assert [(one["type"], one["id"]) for one in answers] == [
+        ("ack", number) for number in range(30)
+    ]
 
 
 async def test_frames_forwarded_to_a_partition_that_comes_home_do_not_wait_for_themselves(
