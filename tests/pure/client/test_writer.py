@@ -275,14 +275,14 @@ async def test_the_largest_batches_are_within_their_limit(
     value = rng.randbytes(record_bytes - 50 if record_bytes == 1 << 20 else record_bytes)
     pending: list[Pending] = []
     transaction_id = 0
-    while len(sink.taken) < 2:
+    while not sink.taken:
         transaction_id += rng.getrandbits(40)
         pending.append(
             writer.append_nowait(
                 value, key=b"k", transaction_id=transaction_id, headers={"h": b"1"}
             )
         )
-    sink.answer(2)
+    sink.answer(1)
 
     done = [one.receipt_nowait().sequence for one in pending if one.is_done]
     assert done == list(range(len(done)))

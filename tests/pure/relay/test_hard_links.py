@@ -114,9 +114,9 @@ async def test_a_link_that_will_go_on_by_itself_is_shown_as_down_and_never_as_st
         await trio.sleep(5)
         async with states_shown(home) as shown, trio.open_nursery() as nursery:
             nursery.start_soon(harm, cluster)
-            for number in range(160):
+            for number in range(40):
                 await append(log, b"%d" % number)
-                await trio.sleep(1)
+                await trio.sleep(4)
             await trio.sleep(60)
         await wait_equal(log)
         [reported] = home.reports.report().streams
@@ -236,9 +236,9 @@ async def test_a_mirror_that_cannot_be_written_holds_up_no_other_of_its_link(
         states: set[LinkState] = set()
         with trio.move_on_after(55):
             async with log.open_writer(STREAM) as writer:
-                for number in range(1000):
+                for number in range(250):
                     await writer.append(b"%d" % number)
-                    await trio.sleep(0.05)
+                    await trio.sleep(0.2)
                     for one in home.reports.report().streams:
                         if one.stream == STREAM:
                             lags_s.append(one.lag_s or 0.0)
@@ -246,9 +246,9 @@ async def test_a_mirror_that_cannot_be_written_holds_up_no_other_of_its_link(
         stuck = [one for one in home.reports.report().streams if one.stream != STREAM]
         failures = home.failures
 
-    assert len(lags_s) > 900
+    assert len(lags_s) > 225
     assert max(lags_s) < 6, "while it is found out, which takes a few heartbeats"
-    assert sum(lag_s > 1 for lag_s in lags_s) < 100
+    assert sum(lag_s > 1 for lag_s in lags_s) < 25
     assert not states & {LinkState.DOWN, LinkState.STOPPED}
     assert [(one.state, (one.stalls_count or 0) >= 1) for one in stuck] == [
         (LinkState.DOWN, True)
@@ -260,7 +260,7 @@ async def test_a_mirror_that_cannot_be_written_holds_up_no_other_of_its_link(
 async def test_what_is_read_ahead_for_all_partitions_together_is_bounded(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    partitions, ahead_bytes, record_bytes = 24, 500_000, 50_000
+    partitions, ahead_bytes, record_bytes = 16, 500_000, 50_000
     monkeypatch.setattr(read_ahead, "READERS_MAX", 2)
     async with (
         open_in_process_cluster(REGIONS) as cluster,
@@ -289,7 +289,7 @@ async def test_what_is_read_ahead_for_all_partitions_together_is_bounded(
 
     assert fetched_count > 5 * partitions
     of_one_bytes = 20 * record_bytes
-    assert 0 < most_bytes < ahead_bytes + 2 * of_one_bytes, "of 12 MB in all"
+    assert 0 < most_bytes < ahead_bytes + 2 * of_one_bytes, "of 8 MB in all"
     assert left_bytes == 0
 
 

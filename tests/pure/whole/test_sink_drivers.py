@@ -278,7 +278,7 @@ async def test_an_old_copy_is_finished_only_if_the_stream_remembers_its_writer(
     """Drivers that fail meanwhile do not make it younger."""
     stream = "shop/short"
     async with open_world() as world:
-        await world.log.create_stream(stream, survive="1 region", writer_retention_s=3600.0)
+        await world.log.create_stream(stream, survive="1 region", writer_retention_s=720.0)
         async with world.log.open_writer(stream) as writer:
             for number in range(3):
                 await writer.append(b"%d" % number)
@@ -291,10 +291,10 @@ async def test_an_old_copy_is_finished_only_if_the_stream_remembers_its_writer(
         if is_trimmed:
             await world.log.truncate_stream(stream, before=geolog.AtSequence(2))
         for _ in range(3):
-            await trio.sleep(1000)
+            await trio.sleep(200)
             with trio.move_on_after(0.001):
                 await again.commit(0, staged)
-        await trio.sleep(1000)
+        await trio.sleep(200)
 
         if is_trimmed:
             with pytest.raises(geolog.DataLostError, match="left unfinished for too long"):
@@ -306,7 +306,7 @@ async def test_an_old_copy_is_finished_only_if_the_stream_remembers_its_writer(
 
 
 @pytest.mark.parametrize("off_s", [-7200, 7200])
-@pytest.mark.parametrize("slept_s", [1000, pytest.param(5000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("slept_s", [200, 1000])
 async def test_the_age_of_a_copy_does_not_depend_on_the_clocks_of_drivers(
     autojump_clock: MockClock, off_s: int, slept_s: int
 ) -> None:
@@ -315,7 +315,7 @@ async def test_the_age_of_a_copy_does_not_depend_on_the_clocks_of_drivers(
         open_world() as world,
         world.cluster.open_client("eu-west", off_us=lambda: off_s * 10**6) as other,
     ):
-        await world.log.create_stream(stream, survive="1 region", writer_retention_s=3600.0)
+        await world.log.create_stream(stream, survive="1 region", writer_retention_s=720.0)
         async with world.log.open_writer(stream) as writer:
             for number in range(3):
                 await writer.append(b"%d" % number)
@@ -330,7 +330,7 @@ async def test_the_age_of_a_copy_does_not_depend_on_the_clocks_of_drivers(
             with trio.move_on_after(0.01), suppress(geolog.DataLostError):
                 await again.commit(0, staged)
 
-        if slept_s > 3600:
+        if slept_s > 720:
             with pytest.raises(geolog.DataLostError, match="left unfinished for too long"):
                 await again.commit(0, staged)
         else:
