@@ -81,7 +81,13 @@ _WAIT_S_MIN = 0.001
 """The least time to wait for the cap: what is left of it may be too small to be measured."""
 
 TAILS_MAX = 4000
-"""Ends of logs in one heartbeat; with more partitions, they take turns."""
+"""Ends of logs in one heartbeat, at most; with more partitions, they take turns."""
+
+_TAIL_BYTES = 100
+"""Of the end of one log in a heartbeat, about."""
+
+_BEAT_BYTES_LEAST = 2 << 10
+"""Of a heartbeat on the slowest link."""
 
 
 @attrs.define(eq=False)
@@ -182,6 +188,10 @@ class HomeBridge:
         self._link = OutgoingLink(1, bounds, now_s=trio.current_time())
         self._ahead = LogsReadAhead(bounds.ahead_bytes_max)
         self._message_size = MessageSize(JOINED_BYTES_MAX)
+        self._beat_size = MessageSize(TAILS_MAX * _TAIL_BYTES, bytes_least=_BEAT_BYTES_LEAST)
+        self._is_beat_due = False
+        self._has_beaten = False
+        """Whether no entry was sent since the last heartbeat."""
         self._channels: dict[int, _HomeChannel] = {}
         self._channel_last = 0
         self._tail_last = 0
@@ -464,27 +474,55 @@ class HomeBridge:
 
     async def _send_all(self) -> None:
         while True:
-            await self._wait_awake()
             self._awake = trio.Event()
             while await self._send_next():
                 pass
-
-    async def _wait_awake(self) -> None:
-        """Wait until there may be something to send."""
-        wait_s = self._link.wait_s(now_s=trio.current_time())
-        with trio.move_on_after(max(wait_s, _WAIT_S_MIN) if wait_s > 0 else math.inf):
-            await self._awake.wait()
+            held_back_s = self._link.held_back_s
+            wait_s = max(held_back_s, _WAIT_S_MIN) if held_back_s else math.inf
+            with trio.move_on_after(wait_s):
+                await self._awake.wait()
 
     async def _send_next(self) -> bool:
-        """Send what is next; False if nothing is, or the window is full."""
+        """Send what is next; False if nothing is, or the window is full, or the cap forbids it.
+
+        A heartbeat goes before entries, but not twice without any: on a slow link there would
+        be time for nothing else.
+        """
+        if self._outgoing:
+            await self._send_messages()
+            return True
+        if self._is_beat_due and not self._has_beaten:
+            await self._send_beat()
+            return True
+        if await self._send_entries():
+            return True
+        if self._is_beat_due:
+            await self._send_beat()
+            return True
+        return False
+
+    async def _send_messages(self) -> None:
         encoded: list[bytes] = []
         size_bytes = 0
         while self._outgoing and size_bytes < JOINED_BYTES_MAX:
             encoded.append(encode_bridge(self._outgoing.popleft()))
             size_bytes += len(encoded[-1])
-        if encoded:
-            await self._socket.send(b"".join(encoded))
-            return True
+        await self._socket.send(b"".join(encoded))
+
+    async def _send_beat(self) -> None:
+        """Send a heartbeat, as it is now: of those that were due earlier, none is sent."""
+        self._is_beat_due, self._has_beaten = False, True
+        now_us, began_s = max(1, self._now_us()), trio.current_time()
+        tails = self._tails()
+        self._link.on_canary_sent(now_us, now_s=began_s)
+        await self._socket.send(encode_bridge(BridgeHeartbeat(now_us, tuple(tails))))
+        is_full = len(tails) >= self._beat_size.bytes // _TAIL_BYTES
+        self._beat_size.on_sent(trio.current_time() - began_s, is_full=is_full)
+
+    async def _send_entries(self) -> bool:
+        """Send the entries that are next, in one message; False if there are none."""
+        encoded: list[bytes] = []
+        size_bytes = 0
         while size_bytes < self._message_size.bytes:
             taken = self._link.take(now_s=trio.current_time())
             if taken is None:
@@ -496,14 +534,16 @@ class HomeBridge:
             self._ahead.count(channel.core)
             encoded.append(encode_bridge(message))
             size_bytes += len(encoded[-1])
-        if encoded:
-            began_s = trio.current_time()
-            await self._socket.send(b"".join(encoded))
-            self._message_size.on_sent(size_bytes, trio.current_time() - began_s)
-        return bool(encoded)
+        if not encoded:
+            return False
+        self._has_beaten = False
+        began_s, is_full = trio.current_time(), size_bytes >= self._message_size.bytes
+        await self._socket.send(b"".join(encoded))
+        self._message_size.on_sent(trio.current_time() - began_s, is_full=is_full)
+        return True
 
     async def _beat(self) -> None:
-        """Say where the logs end; leave a link on which nothing moves."""
+        """Have it said where the logs end; leave a link on which nothing moves."""
         while True:
             await trio.sleep(_BEAT_S)
             if self._link.is_stuck(now_s=trio.current_time()):
@@ -517,9 +557,8 @@ class HomeBridge:
                 raise UnavailableError(stuck)
             for number in self._link.on_look(now_s=trio.current_time()):
                 self._stop_stuck(self._channels[number])
-            now_us = max(1, self._now_us())
-            self._link.on_canary_sent(now_us, now_s=trio.current_time())
-            self._tell(BridgeHeartbeat(now_us, tuple(self._tails())))
+            self._is_beat_due = True
+            self._awake.set()
 
     def _stop_stuck(self, channel: _HomeChannel) -> None:
         """End a channel whose mirror takes nothing; the others of the link go on."""
@@ -538,7 +577,8 @@ class HomeBridge:
         numbers = sorted(self._channels)
         later = bisect_right(numbers, self._tail_last)
         tails = []
-        for number in islice(chain(numbers[later:], numbers[:later]), TAILS_MAX):
+        count_max = min(TAILS_MAX, self._beat_size.bytes // _TAIL_BYTES)
+        for number in islice(chain(numbers[later:], numbers[:later]), count_max):
             channel = self._channels[number]
             self._tail_last = number
             feed = channel.feed

@@ -17,7 +17,8 @@ link. A channel of which that has been so for `stalled_s` gets nothing more to s
 owes does not count in the window. After `stuck_s` it ends alone, and is asked again. No channel
 may own more than a quarter of what the target takes, so that one alone cannot use up all.
 
-Messages hold as many entries as the connection takes in a moment (`MessageSize`).
+Messages hold as many entries as the connection takes in a moment (`MessageSize`), and so do
+heartbeats of the ends of logs.
 
 Rules: PROTOCOL B7 to B9, B11, B12 and G4.
 """
@@ -91,26 +92,27 @@ _QUICK_S, _SLOW_S = 0.1, 0.5
 
 
 class MessageSize:
-    """How many bytes of entries share a message: what the connection takes in a moment.
+    """How many bytes one message may have: what the connection takes in a moment.
 
     All that is sent later waits behind a message, and counts as taken only once all of it has
     arrived. An entry that is larger is sent alone.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, *, bytes_least: int = MESSAGE_BYTES_LEAST) -> None:
         self._bytes_max = bytes_max
-        self._bytes = min(MESSAGE_BYTES_LEAST, bytes_max)
+        self._bytes_least = min(bytes_least, bytes_max)
+        self._bytes = self._bytes_least
 
     @property
     def bytes(self) -> int:
-        """Bytes after which no further entry joins the message."""
+        """Bytes after which nothing further joins the message."""
         return self._bytes
 
-    def on_sent(self, length_bytes: int, took_s: float) -> None:
-        """The connection took a message of this length, in this time."""
+    def on_sent(self, took_s: float, *, is_full: bool) -> None:
+        """The connection took a message in this time; whether it had all that it may have."""
         if took_s > _SLOW_S:
-            self._bytes = max(min(MESSAGE_BYTES_LEAST, self._bytes_max), self._bytes // 2)
-        elif took_s < _QUICK_S and length_bytes >= self._bytes:
+            self._bytes = max(self._bytes_least, self._bytes // 2)
+        elif took_s < _QUICK_S and is_full:
             self._bytes = min(2 * self._bytes, self._bytes_max)
 
 
@@ -152,6 +154,8 @@ class OutgoingLink:
         self._canaries = SentCanaries()
         self._progress_s = now_s
         self._is_resting = False
+        self.held_back_s = 0.0
+        """How long the cap holds back what is ready, as of the last `take`; 0: it does not."""
 
     def __repr__(self) -> str:
         return (
@@ -304,6 +308,7 @@ class OutgoingLink:
 
     def take(self, *, now_s: float) -> tuple[SendEntry, list[OutgoingEffect]] | None:
         """The next entry to send, and what follows; None if there is none, or no room."""
+        self.held_back_s = 0.0
         while self._ready and not self._is_resting and self._has_room(now_s):
             number = (self._ready_live or self._ready_late).popleft()
             self._ready.remove(number)
@@ -340,14 +345,12 @@ class OutgoingLink:
         ):
             self._window.on_full(now_s)
             return False
-        if self.wait_s(now_s=now_s) > 0:
+        wait_s = 0.0 if self._bucket is None else self._bucket.wait_s(now_s)
+        if wait_s > 0:
+            self.held_back_s = wait_s
             self._window.on_idle()
             return False
         return True
-
-    def wait_s(self, *, now_s: float) -> float:
-        """How long the cap forbids sending; at most 0 for not at all."""
-        return 0.0 if self._bucket is None else self._bucket.wait_s(now_s)
 
     @property
     def is_waiting(self) -> bool:

@@ -32,7 +32,7 @@ class ScriptedTarget:
 
     socket: MessageSocket
     heard: deque[FromHome] = attrs.field(factory=deque)
-    """What the home has said, and no test has taken yet."""
+    """Messages of the home that no test has taken yet."""
 
     async def tell(self, *messages: FromTarget) -> None:
         await self.socket.send(b"".join(encode_bridge(one) for one in messages))

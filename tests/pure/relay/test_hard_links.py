@@ -21,7 +21,7 @@ from relay.bridge.heard_tails import HeardTails
 from relay.bridge.home_feed import FeedConfig
 from relay.protocol.bridge_messages import BridgeHeartbeat, TailTold
 from relay.protocol.outgoing import OutgoingChannel
-from relay.protocol.outgoing_link import LinkBounds
+from relay.protocol.outgoing_link import LinkBounds, LinkBucket
 from relay.protocol.standby_buffer import BufferBounds
 from relay.wire.bridge import encode_bridge
 from sim.in_process import InProcessCluster, open_in_process_cluster
@@ -209,6 +209,73 @@ async def test_a_cap_holds_back_no_heartbeat_and_a_new_bridge_is_no_way_around_i
     assert early == late == []
     least_s = (count - 1) * size_bytes / cap
     assert least_s <= took_s <= 1.1 * least_s + 2
+
+
+async def test_heartbeats_of_many_partitions_leave_a_slow_link_to_entries(
+    autojump_clock: MockClock,
+) -> None:
+    """The ends of these logs alone take longer than the second between two heartbeats."""
+    partitions, bytes_per_s, count = 30, 1_500, 60
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+        open_target(cluster),
+    ):
+        await create(log, partitions=partitions)
+        async with log.open_writer(STREAM) as writer:
+            for number in range(partitions):
+                await writer.append(b"first", key=b"%d" % number)
+        await trio.sleep(10)
+        [bridge] = home.served
+        assert bridge.link.unanswered_bytes == 0
+        cluster.network.pipe_bytes_max = 8 << 10
+        slow_down(cluster, TARGET_RELAY, bytes_per_s)
+        async with log.open_writer(STREAM) as writer:
+            for number in range(count):
+                await writer.append(noise(1000, number), key=b"%d" % number)
+        with trio.fail_after(4 * count * 1000 / bytes_per_s):
+            while True:
+                reported = home.reports.report().streams
+                if not any(one.lag_records for one in reported):
+                    break
+                await trio.sleep(2)
+        stalls_count = sum(one.stalls_count or 0 for one in reported)
+        failures = home.failures
+        is_same = home.served == [bridge]
+
+    assert (stalls_count, failures, is_same) == (0, [], True)
+
+
+async def test_entries_go_on_at_once_though_the_cap_ends_while_the_bridge_looks(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_s = LinkBucket.wait_s
+
+    def wait_s_slowly(bucket: LinkBucket, now_s: float) -> float:
+        found = wait_s(bucket, now_s)
+        if found > 0 and not any(one.link.unanswered_bytes for one in home.served):
+            autojump_clock.jump(found + 0.001)  # And no answer is due that would wake it.
+        return found
+
+    size_bytes, count = 5_000, 20
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+    ):
+        home.config = BridgeConfig(link=LinkBounds(bytes_per_s_max=100_000))
+        await create(log)
+        async with log.open_writer(STREAM) as writer:
+            for seed in range(count):
+                await writer.append(noise(size_bytes, seed))
+        monkeypatch.setattr(LinkBucket, "wait_s", wait_s_slowly)
+        began_s = trio.current_time()
+        async with open_target(cluster):
+            await wait_equal(log)
+            took_s = trio.current_time() - began_s
+
+    assert took_s < 3 * count * size_bytes / 100_000
 
 
 async def test_a_mirror_that_cannot_be_written_holds_up_no_other_of_its_link(

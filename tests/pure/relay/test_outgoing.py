@@ -250,7 +250,8 @@ def test_a_cap_spreads_entries_over_time() -> None:
     count = sum(len(taken(link, now_s=step / 100)) for step in range(201))
 
     assert 19 <= count <= 22
-    assert link.wait_s(now_s=2.0) <= 0.1
+    assert link.take(now_s=2.0) is None
+    assert 0 < link.held_back_s <= 0.1
 
 
 def test_a_link_is_stuck_once_nothing_moves_while_an_answer_is_due() -> None:
@@ -453,11 +454,11 @@ def test_messages_grow_while_the_connection_takes_them_at_once_and_shrink_again(
     size = MessageSize(256 << 10)
     grown = []
     for _ in range(6):
-        size.on_sent(size.bytes, 0.0)
+        size.on_sent(0.0, is_full=True)
         grown.append(size.bytes >> 10)
-    size.on_sent(1000, 0.0)
+    size.on_sent(0.0, is_full=False)
     for took_s in (0.3, 0.6, 3.0, 9.0, 9.0, 9.0):
-        size.on_sent(size.bytes, took_s)
+        size.on_sent(took_s, is_full=True)
 
     assert grown == [32, 64, 128, 256, 256, 256]
     assert size.bytes == MESSAGE_BYTES_LEAST

@@ -1,4 +1,4 @@
-"""What a home believes of what its targets tell, and how it shows what they cannot do."""
+"""Answers of targets: which of them a home believes, and what it shows of those that fail."""
 
 import attrs
 import trio
@@ -31,7 +31,7 @@ def feed_of(home: BridgeEnds) -> HomeFeed:
     return feed
 
 
-async def test_what_a_mirror_tells_that_was_removed_is_not_believed_of_the_next_one(
+async def test_answers_of_a_removed_mirror_are_not_believed_of_the_next_one(
     autojump_clock: MockClock,
 ) -> None:
     async with (
