@@ -2,8 +2,9 @@
 
 Prints a table: each bug, how many of its hunts found it, how many seeds they took, and the laws
 that caught it. Hunts are independent, and each starts at seeds of its own. Exits with 1 if a
-hunt found nothing. `NAME --replay SEED` prints the trace of the history in which a hunt found
-the bug, and exits with 10 if that breaks a law again.
+hunt found nothing. `--world KIND` hunts in worlds of a kind in place of those for the bug.
+`NAME --replay SEED` prints the trace of the history in which a hunt found the bug, and exits
+with 10 if that breaks a law again.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import sys
 
 from sim.planted.bugs import PLANTED_BUGS
 from sim.planted.hunt import Hunted, hunt_all, run_with, table
+from sim.world.draws.named_worlds import WORLDS
 
 _SEEDS_MAX = 5000
 _HUNT_S_MAX = 1200.0
@@ -31,7 +33,13 @@ def _parse() -> argparse.Namespace:
         default=_HUNT_S_MAX,
         dest="hunt_s",
         metavar="S",
-        help="longest time of a hunt, in seconds [1200]",
+        help="longest time of a hunt, in seconds of a processor [1200]",
+    )
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="SEED", help="first seed of a bug's hunts [0]"
+    )
+    parser.add_argument(
+        "--world", choices=list(WORLDS), help="kind of worlds to hunt in [those for the bug]"
     )
     parser.add_argument(
         "--replay", type=int, metavar="SEED", help="print the trace of this history"
@@ -45,9 +53,9 @@ def _parse() -> argparse.Namespace:
     return chosen
 
 
-def _replay(name: str, seed: int) -> int:
+def _replay(name: str, seed: int, world: str | None) -> int:
     lines: list[str] = []
-    report = run_with(name, seed, write_line=lines.append)
+    report = run_with(name, seed, world=world, write_line=lines.append)
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return _VIOLATION if report.violations else 0
 
@@ -56,7 +64,7 @@ def main() -> int:
     """Hunt, report each bug once its hunts end, and print the table."""
     chosen = _parse()
     if chosen.replay is not None:
-        return _replay(chosen.names[0], chosen.replay)
+        return _replay(chosen.names[0], chosen.replay, chosen.world)
     hunted: list[Hunted] = []
 
     def tell(one: Hunted) -> None:
@@ -64,8 +72,9 @@ def main() -> int:
         for found in one.founds:
             first = found.violations[0]
             sys.stderr.write(
-                f"{one.name}: seed {found.seed}, after {found.seeds_count} seeds:"
-                f" law {first.law}: {first.message} ({first.replay})\n"
+                f"{one.name}: seed {found.seed}, after {found.seeds_count} seeds and"
+                f" {found.processor_s:.0f} s of a processor: law {first.law}:"
+                f" {first.message} ({first.replay})\n"
             )
         if not one.is_found:
             missed = one.tries_count - len(one.founds)
@@ -76,6 +85,8 @@ def main() -> int:
         chosen.names or PLANTED_BUGS,
         tries_count=chosen.tries,
         jobs=chosen.jobs,
+        first=chosen.first,
+        world=chosen.world,
         seeds_max=chosen.seeds,
         hunt_s_max=chosen.hunt_s,
         on_hunted=tell,

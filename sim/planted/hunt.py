@@ -24,6 +24,7 @@ from sim.world.draws.disk_draws import (
     with_unreadable_sectors,
 )
 from sim.world.draws.drawing import draw_dependent_knobs, draw_harsh_options
+from sim.world.draws.named_worlds import options_of_world
 from sim.world.draws.owner_draws import with_failed_writers_kept, with_sessions_lost_early
 from sim.world.draws.special_worlds import with_placement_tended
 from sim.world.exchange import with_region_exchanged
@@ -49,6 +50,8 @@ class Catch:
     seeds_count: int
     """How many seeds were run, including this one."""
     violations: list[Violation]
+    processor_s: float = 0.0
+    """Time of a processor that the hunt took."""
 
 
 @attrs.frozen(kw_only=True)
@@ -73,6 +76,11 @@ class Hunted:
     def seeds_worst(self) -> int:
         """The largest number of seeds, over the hunts that found it."""
         return max(found.seeds_count for found in self.founds)
+
+    @property
+    def processor_s_median(self) -> float:
+        """The median time of a processor, over the hunts that found it."""
+        return median(found.processor_s for found in self.founds)
 
     @property
     def laws(self) -> list[str]:
@@ -134,33 +142,41 @@ def run_with(
     name: str,
     seed: int,
     *,
+    world: str | None = None,
     write_line: Callable[[str], None] | None = None,
     ends_at_breach: bool = False,
 ) -> SimReport:
-    """Run one history of a hunt, with the bug."""
+    """Run one history of a hunt, with the bug; in a kind of worlds, if one is named."""
+    within = f" --world {world}" if world else ""
     with planted(name):
         return run_seed(
             seed,
-            options=_options_for(name, seed),
-            replay=f"python -P -m sim.planted {name} --replay {seed}",
+            options=_options_for(name, seed, world),
+            replay=f"python -P -m sim.planted {name}{within} --replay {seed}",
             write_line=write_line,
             ends_at_breach=ends_at_breach,
         )
 
 
-def hunt(name: str, seeds: Iterable[int]) -> Catch | None:
-    """Run histories with the bug until one finds it; None if none does."""
+def hunt(name: str, seeds: Iterable[int], world: str | None = None) -> Catch | None:
+    """Run histories with the bug until one finds it; None if none does.
+
+    `world` names a kind of worlds, of `WORLDS`, to hunt in, in place of those for the bug.
+    """
+    begun_s = _processor_s()
     for seeds_count, seed in enumerate(seeds, start=1):
-        report = run_with(name, seed, ends_at_breach=True)
+        report = run_with(name, seed, world=world, ends_at_breach=True)
         if (
             report.violations
-            and not run_seed(seed, options=_options_for(name, seed)).violations
+            and not run_seed(seed, options=_options_for(name, seed, world)).violations
         ):
-            return Catch(seed, seeds_count, report.violations)
+            return Catch(seed, seeds_count, report.violations, _processor_s() - begun_s)
     return None
 
 
-def _options_for(name: str, seed: int) -> Options:
+def _options_for(name: str, seed: int, world: str | None) -> Options:
+    if world is not None:
+        return options_of_world(world, seed, tuple(FAULTS))
     bug = PLANTED_BUGS[name]
     options = options_of_hunt(
         seed,
@@ -183,16 +199,23 @@ def hunt_all(
     *,
     tries_count: int,
     jobs: int,
+    first: int = 0,
     seeds_max: int,
     hunt_s_max: float,
+    world: str | None = None,
     on_hunted: Callable[[Hunted], None],
 ) -> None:
-    """Hunt for each bug `tries_count` times, `jobs` hunts at once; report each bug once."""
+    """Hunt for each bug `tries_count` times, `jobs` hunts at once; report each bug once.
+
+    The seeds of the first hunt for a bug begin at `first`.
+    """
     tries = [(name, number) for name in names for number in range(tries_count)]
     founds: dict[str, list[Catch | None]] = {name: [] for name, _ in tries}
     with ProcessPoolExecutor(jobs) as pool:
         running = {
-            pool.submit(_hunt_within, name, number * SEEDS_APART, seeds_max, hunt_s_max): name
+            pool.submit(
+                _hunt_within, name, first + number * SEEDS_APART, seeds_max, hunt_s_max, world
+            ): name
             for name, number in tries
         }
         for done in as_completed(running):
@@ -205,21 +228,37 @@ def hunt_all(
 
 def table(hunted: Iterable[Hunted]) -> Iterator[str]:
     """The lines of a Markdown table, in the order of the bugs' numbers."""
-    yield "| bug | what is wrong | found | seeds, median | seeds, worst | law |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "| bug | what is wrong | found | seeds, median | seeds, worst | processor s, median |"
+        " law |"
+    )
+    yield "|---|---|---|---|---|---|---|"
     for one in sorted(hunted, key=lambda one: (PLANTED_BUGS[one.name].number, one.name)):
         yield f"| {_row(one)} |"
 
 
 def _row(one: Hunted) -> str:
     bug = PLANTED_BUGS[one.name]
-    seeds = [f"{one.seeds_median:g}", f"{one.seeds_worst}"] if one.founds else ["-", "-"]
+    costs = ["-", "-", "-"]
+    if one.founds:
+        costs = [
+            f"{one.seeds_median:g}",
+            f"{one.seeds_worst}",
+            f"{one.processor_s_median:.0f}",
+        ]
     tries = f"{len(one.founds)} of {one.tries_count}"
-    cells = [f"{bug.number} `{one.name}`", bug.what, tries, *seeds, ", ".join(one.laws) or "-"]
+    cells = [f"{bug.number} `{one.name}`", bug.what, tries, *costs, ", ".join(one.laws) or "-"]
     return " | ".join(cells)
 
 
-def _hunt_within(name: str, first: int, seeds_max: int, hunt_s_max: float) -> Catch | None:
-    now_s = time.monotonic  # noqa: TID251 - a hunt is bounded by real time.
-    end_s = now_s() + hunt_s_max
-    return hunt(name, takewhile(lambda _: now_s() < end_s, range(first, first + seeds_max)))
+def _hunt_within(
+    name: str, first: int, seeds_max: int, hunt_s_max: float, world: str | None
+) -> Catch | None:
+    end_s = _processor_s() + hunt_s_max
+    in_time = takewhile(lambda _: _processor_s() < end_s, range(first, first + seeds_max))
+    return hunt(name, in_time, world)
+
+
+def _processor_s() -> float:
+    """Time of a processor that this process has taken: others may share it with a hunt."""
+    return time.process_time()

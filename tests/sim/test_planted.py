@@ -101,6 +101,15 @@ def test_a_hunted_history_is_the_whole_one_up_to_the_first_broken_law() -> None:
     assert short.simulated_s < whole.simulated_s
 
 
+def test_a_hunt_in_a_kind_of_worlds_names_it_for_its_replay() -> None:
+    found = hunt("told-before-durable", range(60_000, 60_000 + _SEEDS_MAX), "small-relays")
+    assert found is not None
+
+    assert found.processor_s > 0
+    replay = "python -P -m sim.planted told-before-durable --world small-relays --replay"
+    assert found.violations[0].replay == f"{replay} {found.seed}"
+
+
 def test_a_hunt_without_seeds_finds_nothing() -> None:
     assert hunt("ack-before-sync", []) is None
 
@@ -127,12 +136,14 @@ def test_histories_of_a_hunt_are_short_and_small() -> None:
 
 
 def test_the_table_shows_the_median_the_worst_and_the_law() -> None:
-    founds = [Catch(7, count, [Violation("2", "no ack set", "")]) for count in (1, 4, 9)]
+    founds = [
+        Catch(7, count, [Violation("2", "no ack set", "")], 2.0 * count) for count in (1, 4, 9)
+    ]
     [_, _, row] = table([Hunted(name="ack-before-sync", founds=founds, tries_count=3)])
     assert row.startswith("| 13 `ack-before-sync` |")
-    assert row.endswith("| 3 of 3 | 4 | 9 | 2 |")
+    assert row.endswith("| 3 of 3 | 4 | 9 | 8 | 2 |")
 
 
 def test_the_table_says_when_a_hunt_found_nothing() -> None:
     [_, _, row] = table([Hunted(name="ack-before-sync", founds=[], tries_count=1)])
-    assert row.endswith("| 0 of 1 | - | - | - |")
+    assert row.endswith("| 0 of 1 | - | - | - | - |")

@@ -7,6 +7,7 @@ from sim.histories.run import run_seed
 from sim.world.chance import Draws
 from sim.world.draws.base_options import BASE
 from sim.world.draws.drawing import options_of_seed
+from sim.world.draws.named_worlds import options_of_world
 from sim.world.draws.relay_draws import (
     OTHER_VERSION,
     STRANGER,
@@ -135,3 +136,35 @@ def test_some_seeds_draw_such_a_world() -> None:
     relayed = [one for one in drawn if one.shape.relays_per_region]
 
     assert 4 < len(relayed) < 30
+
+
+def test_small_worlds_draw_all_faults_of_relays_and_few_processes() -> None:
+    drawn = [options_of_world("small-relays", seed, tuple(FAULTS)) for seed in range(120)]
+    struck = {kind for one in drawn for kind, _ in one.hazards.strikes_per_s}
+
+    assert struck >= STRUCK_WITH_RELAYS
+    assert all(sum(count for _, count in one.shape.nodes_by_region) <= 9 for one in drawn)
+    assert all(one.shape.writers_count == one.shape.readers_count == 1 for one in drawn)
+    sometimes = [
+        (
+            one.knobs.is_target_wiped,
+            one.knobs.rpo_max_bytes is not None,
+            one.knobs.rpo_max_s is not None,
+            one.knobs.local_only_share > 0,
+            one.knobs.settings_rest_s_max is not None,
+            one.knobs.may_evict and one.stream.truncation_rest_s_max is not None,
+            one.stream.deletion_rest_s_max is not None,
+            one.stream.seal_after_s_max is not None,
+            one.stream.partitions_added > 0,
+        )
+        for one in drawn
+    ]
+    assert all(0 < sum(one) < len(drawn) for one in zip(*sometimes, strict=True))
+
+
+def test_a_history_of_a_small_world_keeps_all_laws() -> None:
+    report = run_seed(8, world="small-relays")
+
+    assert report.violations == []
+    assert report.faults
+    assert report.acknowledged > 0

@@ -20,10 +20,12 @@ from sim.world.draws.relay_draws import (
     with_settings_changed,
     with_some_relays,
 )
+from sim.world.draws.small_relay_draws import with_small_relays
 from sim.world.options import Options
 
 WORLDS: dict[str, Callable[[Options, Draws], Options]] = {
     "relays": with_some_relays,
+    "small-relays": with_small_relays,
     "local-only": with_local_only,
     "settings": with_settings_changed,
     "moves": with_moves,

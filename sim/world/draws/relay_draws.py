@@ -115,6 +115,11 @@ def with_some_relays(drawn: Options, draws: Draws) -> Options:
     relayed = with_relays(drawn, draws)
     if draws.happens("matrix of relays", _MATRIX_SHARE):
         relayed = with_matrix(relayed, draws)
+    return with_more_settings(relayed, draws)
+
+
+def with_more_settings(relayed: Options, draws: Draws) -> Options:
+    """The same world with relays; some bound a loss, have local-only records, or change."""
     if draws.happens("bound on loss", _BOUNDED_SHARE):
         relayed = bounded(relayed, draws)
     if draws.happens("local-only records", _LOCAL_SHARE):
