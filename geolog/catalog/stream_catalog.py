@@ -179,6 +179,13 @@ class StreamCatalog:
             # The stream may be new, and this server may lag.
             return await self.read_latest(name)
 
+    async def find_nearby(self, name: StreamName) -> StreamRecord | None:
+        """The stream's settings by a nearby server; None if that knows no usable stream."""
+        try:
+            return _complete((await self._find(name, Freshness.NEARBY))[0])
+        except NoSuchStreamError:
+            return None
+
     async def read_latest(self, name: StreamName) -> StreamRecord:
         """The stream's settings, including all that was written before this call."""
         return (await self.read_versioned(name))[0]
@@ -356,7 +363,7 @@ class StreamCatalog:
                     await self._delete_tree(f"{path}/{child}")
             await self._delete_tree(self._paths.cursors(record.name, record.life))
             await self._delete_tree(self._paths.failovers(record.name, record.life))
-            await self._delete_tree(self._home_path(record))
+            await self._delete_at_once(self._home_path(record))
             try:
                 await self._metadata.multi([Delete(life), Delete(path)])
             except NoNodeError:
@@ -364,6 +371,20 @@ class StreamCatalog:
             except NotEmptyError:
                 continue
             return
+
+    async def _delete_at_once(self, path: str) -> None:
+        """Delete a node with its children: a reader finds all of them, or nothing."""
+        while True:
+            nodes = [f"{path}/{child}" for child in await self._children(path)]
+            try:
+                await self._metadata.multi([Delete(one) for one in [*nodes, path]])
+            except NoNodeError:
+                if await self._metadata.find(path) is None:
+                    return
+            except NotEmptyError:
+                pass
+            else:
+                return
 
     async def _delete_tree(self, path: str) -> None:
         for child in await self._children(path):

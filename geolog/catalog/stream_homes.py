@@ -22,11 +22,13 @@ from geolog.protocol.home_record import (
     ForksRecord,
     HomeRecord,
     HomeState,
-    forks_between,
     forks_joined,
 )
 from geolog.protocol.stream_state import PartitionName, StreamName
 from topology.errors import FencedError, UnavailableError
+
+Forks = tuple[tuple[Fork, ...], ...]
+"""The forks of each partition."""
 
 _KNOWN_MAX = 4096
 """Streams whose home to keep; another one costs a read of metadata."""
@@ -47,6 +49,8 @@ class StreamHomes:
         self._metadata = metadata
         self._paths = paths
         self._known: OrderedDict[tuple[StreamName, str], VersionedHome | None] = OrderedDict()
+        self._apart: OrderedDict[tuple[StreamName, str], dict[int, Forks]] = OrderedDict()
+        """Forks that are stored apart, as they were read, by the epoch that names them."""
 
     async def read_latest(self, name: StreamName, life: str) -> VersionedHome | None:
         """The home, including all that was written before this call; None if it has none."""
@@ -60,23 +64,23 @@ class StreamHomes:
         UnavailableError if those are not there: the stream is being deleted.
         """
         home = open_document(stored.data, HomeRecord, path=self._paths.home(name, life))
-        known = self._known.get((name, life))
-        read = 0  # Forks up to this epoch were read before.
-        if known is not None:
-            have = known.record.home_epoch
-            read = max((one for one in home.forks_apart if one <= have), default=0)
-        parts = [] if known is None else [forks_between(known.record.forks, 0, read)]
-        paths = [
-            self._paths.forks_apart(name, life, one) for one in home.forks_apart if one > read
-        ]
-        for path, found in zip(paths, await find_all(self._metadata, paths), strict=True):
+        if not home.forks_apart:
+            return VersionedHome(home, stored.version)
+        apart = self._apart.setdefault((name, life), {})
+        self._apart.move_to_end((name, life))
+        if len(self._apart) > _KNOWN_MAX:
+            self._apart.popitem(last=False)
+        unread = [one for one in home.forks_apart if one not in apart]
+        paths = [self._paths.forks_apart(name, life, one) for one in unread]
+        stored_apart = await find_all(self._metadata, paths)
+        for epoch, path, found in zip(unread, paths, stored_apart, strict=True):
             if found is None:
                 raise UnavailableError(
                     f"{path} is not there, although the home record of {name} names it: the"
                     " stream is being deleted, or metadata has lost it"
                 )
-            parts.append(open_document(found.data, ForksRecord, path=path).forks)
-        forks = forks_joined([*parts, home.forks])
+            apart[epoch] = open_document(found.data, ForksRecord, path=path).forks
+        forks = forks_joined([*(apart[one] for one in home.forks_apart), home.forks])
         return VersionedHome(attrs.evolve(home, forks=forks), stored.version)
 
     def note_global(self, name: PartitionName) -> None:

@@ -11,11 +11,9 @@ import trio
 
 from geolog.transport.seam import ByteStream
 
-FIRST_BYTES_HTTP = 18
-"""No request over HTTP is shorter: `GET / HTTP/1.0`, and an empty line."""
-
-FIRST_BYTES_WEBSOCKET = 64
-"""No handshake is shorter, nor what a person sends to see who answers there."""
+FIRST_BYTES = 16
+"""No request is shorter: `GET / HTTP/1.0`, which health checks send to any port, and an empty
+line."""
 
 HEAD_BYTES_MAX = 16 << 10
 """A longer head is passed on without its end, to be refused."""

@@ -47,9 +47,11 @@ from topology.errors import GeologError, OverCapacityError
 MESSAGE_S = 60.0
 """Time limit of a message, from its first byte to its last."""
 
-GOES_ON_S = 10.0
-GOES_ON_BYTES = 64 << 10
-"""So much more of a message must come in each such time, or its end."""
+GRACE_S = 30.0
+PACE_BYTES = 4096
+"""Within its time a message may be so late behind a pace of so many bytes a second: a link that
+stands still loses no session, as TCP may send again only after twice the time, and a slow one
+sends what it can. Byte after byte is ended soon."""
 
 FAREWELL_S = 10.0
 """How long the other side may take to answer a farewell."""
@@ -109,9 +111,6 @@ class ServedWebSocket:
         """Bytes that have come of the message that has begun, as they were sent."""
         self._began_s = math.inf
         """When it began; it has not if this is infinite."""
-        self._goes_on_s = math.inf
-        self._goes_on_bytes = 0
-        """When it must have that many bytes, or be whole."""
         self._tiny_count = 0.0
         self._tiny_s = 0.0
         self._is_held = False
@@ -321,7 +320,6 @@ class ServedWebSocket:
             self._is_held = False
         held_s = trio.current_time() - began_s  # Is not the client's fault.
         self._began_s += held_s
-        self._goes_on_s += held_s
 
     def _lacks_room(self) -> bool:
         return (
@@ -337,7 +335,7 @@ class ServedWebSocket:
         """The next bytes; none at the end."""
         bytes_max = _SMALL_BYTES if self._unread.is_full else None
         while True:
-            due_s = min(self._began_s + MESSAGE_S, self._goes_on_s)
+            due_s = self._began_s + patience_s(self._parts_bytes, MESSAGE_S)
             with trio.CancelScope(deadline=due_s):
                 return await self._buffer.receive(self._stream, bytes_max)
             told_s = trio.current_time() - self._began_s
@@ -419,13 +417,8 @@ class ServedWebSocket:
         if is_last:
             self._end_message(piece)
             return
-        now_s = trio.current_time()
         if self._began_s == math.inf:
-            self._began_s = now_s
-            self._goes_on_s, self._goes_on_bytes = now_s + GOES_ON_S, GOES_ON_BYTES
-        elif self._parts_bytes >= self._goes_on_bytes:
-            self._goes_on_s = now_s + GOES_ON_S
-            self._goes_on_bytes = self._parts_bytes + GOES_ON_BYTES
+            self._began_s = trio.current_time()
         if piece:
             self._parts.append(piece)
             self._unread.take_part(_held_bytes(piece))
@@ -441,8 +434,7 @@ class ServedWebSocket:
             self._tell_change()
 
     def _drop_parts(self) -> None:
-        self._parts, self._parts_bytes = [], 0
-        self._began_s = self._goes_on_s = math.inf
+        self._parts, self._parts_bytes, self._began_s = [], 0, math.inf
         self._unread.give_back_parts()
 
     def _give_way(self, why: str) -> None:
@@ -480,6 +472,11 @@ class ServedWebSocket:
     def _tell_change(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+
+
+def patience_s(come_bytes: int, whole_s: float) -> float:
+    """Time that a message or body has since it began, if so many bytes have come."""
+    return min(whole_s, GRACE_S + come_bytes / PACE_BYTES)
 
 
 def _sent_bytes(part: str | bytes | bytearray) -> int:

@@ -30,7 +30,8 @@ class ProxyConfig:
     allow_origin: str = ""
     """Origins of web pages that may use the proxy, separated by commas, like
     https://shop.example, or * for all. If unset, only the proxy's own pages may: others could
-    append, because there is no authentication yet."""
+    append, because there is no authentication yet. Their names are names of the proxy, too: a
+    request under any other public name is refused."""
 
     proxy_id: str | None = None
     """Name of the proxy in the cluster. If unset, the advertised address."""

@@ -6,11 +6,13 @@ to tell them apart as long as it has no authentication, so it refuses the pages 
 unless its operator allows them. Programs that are not browsers send no such header.
 
 A page that only reads from its own site sends none either, and the owner of a site's name can
-let it lead to another address. So a browser that reads has to name the proxy by an address, or
-by a name that belongs to an origin that is served.
+let it lead to another address. Nothing else in a request tells it from a program's: a page sets
+all headers but a few. So everybody has to name the proxy by an address, by a name that nobody
+can have in public, or by one that belongs to an origin that is served.
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from ipaddress import ip_address
 
 import attrs
@@ -19,6 +21,8 @@ from geolog.transport.seam import Address
 from topology.errors import InvalidConfigError, NotPermittedError
 
 _ANY = "*"
+_PRIVATE = (".localhost", ".local", ".internal", ".home.arpa")
+"""Ends of names that nobody can register: none is a site's. Nor is one without a dot."""
 _TEXT_MAX = 200
 
 
@@ -43,26 +47,21 @@ class Origins:
             " that with --allow-origin"
         )
 
-    def check_host(self, host: str | None, *, is_browser: bool) -> None:
-        """NotPermittedError if a browser asks under a name that may be anybody's."""
-        if not is_browser or host is None or _ANY in self.served:
+    def check_host(self, host: str | None) -> None:
+        """NotPermittedError if a client asks under a name that may be anybody's."""
+        if host is None or _ANY in self.served:  # A browser always sends one.
             return
         name = _name_of(host)
-        if name == "localhost" or _is_address(name) or name in self._names:
+        if _is_private(name) or _is_address(name) or name in self._names:
             return
         raise NotPermittedError(
             f"{host[:_TEXT_MAX]} is not a name of this proxy; use its address, or have its"
             f" operator allow http://{host[:_TEXT_MAX]} with --allow-origin"
         )
 
-    @property
-    def _names(self) -> set[str]:
-        return {_name_of(origin.partition("://")[2]) for origin in self.served}
-
-
-def is_browser(user_agent: str | None) -> bool:
-    """Whether a program calls itself a browser, as all of them do."""
-    return user_agent is not None and user_agent.startswith("Mozilla/")
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(_name_of(origin.partition("://")[2]) for origin in self.served)
 
 
 def _name_of(place: str) -> str:
@@ -70,7 +69,11 @@ def _name_of(place: str) -> str:
     name, _, port = place.rpartition(":")
     if not port.isdecimal():
         name = place
-    return (name or place).strip("[]").lower()
+    return (name or place).strip("[]").lower().removesuffix(".")
+
+
+def _is_private(name: str) -> bool:
+    return "." not in name or name.endswith(_PRIVATE)
 
 
 def _is_address(name: str) -> bool:

@@ -17,7 +17,7 @@ from geolog.metadata.seam import Metadata
 from geolog.partition.home_lease import sleepless_clocks
 from geolog.protocol.isolation_lease import LeaseClocks
 from geolog.transport.message_socket import MessageTransport
-from geolog.transport.request_head import FIRST_BYTES_HTTP, FIRST_BYTES_WEBSOCKET
+from geolog.transport.request_head import FIRST_BYTES
 from geolog.transport.seam import Address, Listener, Transport
 from geolog.transport.websocket import WebSockets
 from regions.proxy.append_session import GOAWAY_S
@@ -149,11 +149,11 @@ class _Listeners:
 @asynccontextmanager
 async def _listen(transport: Transport, config: ProxyConfig) -> AsyncIterator[_Listeners]:
     with ExitStack() as stack:
-        websocket = await transport.listen(config.listen, first_bytes_min=FIRST_BYTES_WEBSOCKET)
+        websocket = await transport.listen(config.listen, first_bytes_min=FIRST_BYTES)
         stack.callback(websocket.close)
         http = None
         if config.http is not None:
-            http = await transport.listen(config.http, first_bytes_min=FIRST_BYTES_HTTP)
+            http = await transport.listen(config.http, first_bytes_min=FIRST_BYTES)
             stack.callback(http.close)
         yield _Listeners(websocket, http)
 

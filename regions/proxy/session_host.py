@@ -21,6 +21,7 @@ from regions.proxy.client_connections import ClientConnections
 from regions.proxy.config import ProxyConfig
 from regions.proxy.held_partitions import HeldPartitions
 from regions.proxy.in_flight_bytes import InFlightBytes
+from regions.proxy.latest_streams import LatestStreams
 from regions.proxy.origins import Origins
 from regions.proxy.protocol.client_pace import ClientPace
 from regions.proxy.traffic import Traffic
@@ -71,12 +72,18 @@ class SessionHost:
     channels: ClientConnections = attrs.field(init=False)
     """Channels of geolog's own clients, in all sessions."""
     pace: ClientPace = attrs.field(factory=ClientPace)
+    latest: LatestStreams = attrs.field(init=False)
+    """Streams as they are now."""
     draining: trio.Event = attrs.field(factory=trio.Event)
     """Set when the proxy takes no more appends."""
 
     @channels.default
     def _no_channels(self) -> ClientConnections:
         return ClientConnections(CHANNELS_MAX, self.config.client_share, "channels")
+
+    @latest.default
+    def _latest_streams(self) -> LatestStreams:
+        return LatestStreams(self.opener.upkeep.catalog.read_latest)
 
     def new_session_id(self) -> str:
         """A random id, which names the session in logs."""
@@ -94,14 +101,18 @@ class SessionHost:
     ) -> StreamRecord:
         """The stream's settings. NoSuchStreamError names one that may be meant.
 
-        Unknown names are dear, so a client may ask for few of them: OverCapacityError.
+        Unknown names are dear, so a client may ask for few of them: OverCapacityError. A stream
+        that is known is found whatever its client, or another one at its address, has asked.
         """
-        self.charge(client, 0)
         catalog = self.opener.upkeep.catalog
-        try:
-            return await (catalog.read_latest(name) if is_latest else catalog.read(name))
-        except NoSuchStreamError as error:
+        nearby = await catalog.find_nearby(name)
+        if nearby is not None and not is_latest:
+            return nearby
+        if nearby is None:
             self.charge(client, _UNKNOWN_COST)
+        try:
+            return await self.latest.read(name)
+        except NoSuchStreamError as error:
             known = await catalog.names_in(name.namespace)
             if name.name in known:
                 raise  # It is being created or deleted.

@@ -45,6 +45,9 @@ ID_CHARACTERS_MAX = 1024
 TIMEOUT_S_MAX = 86_400.0
 """Longest time limit of an append."""
 
+_HEAD = ("id", "writer", "seq")
+"""Keys that `head_of` looks at."""
+
 _LISTS = frozenset({"records", "batch"})
 """Keys of several records, in place of one."""
 _APPEND_KEYS = frozenset(
@@ -77,8 +80,18 @@ class AppendHead:
     seq: int | None
 
 
+class CheckedDocument(dict[str, object]):
+    """The head of a document whose message was made already."""
+
+    def __init__(self, document: Document, message: FromClient) -> None:
+        super().__init__((name, document[name]) for name in _HEAD if name in document)
+        self.message = message
+
+
 def message_of(document: Document) -> FromClient:
     """The client's message in a document. BadFrameError."""
+    if isinstance(document, CheckedDocument):
+        return document.message
     id_: AppendId | None = None
     try:
         id_ = _id_of(document)

@@ -9,11 +9,15 @@ A whole request is refused before its first line is appended if its body is too 
 not an append, the stream does not exist, or another proxy owns the partition. Otherwise the
 status is 200 if all lines are in the log, and that of the first line that is not if there is
 one; the answers tell what became of each.
+
+So all lines are parsed before the first is appended. The session gets what was parsed, unless
+there is much: in memory that takes many times the bytes of the body, and may have to wait.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Literal
 
 import attrs
 import trio
@@ -23,8 +27,15 @@ from starlette.responses import Response
 from geolog.protocol.append_failure import told_as_unknown
 from geolog.transport.message_socket import SocketClosedError
 from geolog.wire.session.codes import Code
-from geolog.wire.session.documents import RECORDS_MAX, BadFrameError
-from geolog.wire.session.frames import JSON_FRAMES
+from geolog.wire.session.documents import (
+    RECORDS_MAX,
+    BadFrameError,
+    CheckedDocument,
+    Document,
+    FromProxy,
+    message_of,
+)
+from geolog.wire.session.frames import JSON_FRAMES, FrameCodec
 from geolog.wire.session.messages import AppendId, AppendRequest
 from geolog.wire.session.paths import AppendPath, parse_path
 from regions.proxy.append_session import AppendSession
@@ -44,6 +55,13 @@ from topology.errors import (
 _PARSED_AT_ONCE = 64 << 10
 _LINE_BYTES = 500
 """Bytes of lines that are parsed before other tasks run, and what each line counts besides."""
+
+_KEPT_PARSED = 256 << 10
+"""Bytes of a body's first lines that are parsed only once."""
+
+_ACK = '{"type":"ack",'
+_ERROR = '{"type":"error",'
+"""How the answers to lines begin."""
 
 
 class LineSocket:
@@ -95,7 +113,7 @@ class LineSocket:
     async def send(self, message: str | bytes) -> None:
         """Keep an answer; messages about the session say nothing about a line."""
         assert isinstance(message, str), "the session speaks JSON"
-        if json.loads(message)["type"] in ("ack", "error"):
+        if message.startswith((_ACK, _ERROR)):
             self.answers.append(message)
             self._tell_change()
 
@@ -111,6 +129,38 @@ class LineSocket:
     def _tell_change(self) -> None:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
+
+
+class LineFrames(FrameCodec):
+    """The frames of `geolog.v1.json`, of which some are parsed already."""
+
+    subprotocol = JSON_FRAMES.subprotocol
+
+    def __init__(self, checked: dict[str, CheckedDocument]) -> None:
+        self._checked = checked
+
+    def parse(self, frame: str | bytes) -> Document:
+        """The document of a line. One that comes again, in another session, is parsed again."""
+        assert isinstance(frame, str), "lines are text"
+        checked = self._checked.pop(frame, None)
+        return JSON_FRAMES.parse(frame) if checked is None else checked
+
+    def encode(self, message: FromProxy) -> str | bytes:
+        """As `geolog.v1.json` has it; so are the others."""
+        return JSON_FRAMES.encode(message)
+
+    def encode_read(self, type_: Literal["record", "gap"], document: Document) -> str | bytes:
+        """The frame of a record or gap."""
+        return JSON_FRAMES.encode_read(type_, document)
+
+    def content(
+        self,
+        value: bytes | memoryview,
+        key: bytes | memoryview | None,
+        headers: Mapping[str, bytes] | None,
+    ) -> Document:
+        """The part of a record's document that its writer gave."""
+        return JSON_FRAMES.content(value, key, headers)
 
 
 class HttpAppends:
@@ -129,8 +179,8 @@ class HttpAppends:
         async with self._bodies.read(request) as body:
             client = client_in(request)
             arrived_s = trio.current_time()
-            lines = await _lines_of(body)
-            answers = await self._append_lines(client, path, lines, arrived_s)
+            lines, frames = await _lines_of(body)
+            answers = await self._append_lines(client, path, lines, frames, arrived_s)
         return Response(
             "".join(f"{answer}\n" for answer in answers),
             status_code=_status_of(answers),
@@ -139,18 +189,23 @@ class HttpAppends:
         )
 
     async def _append_lines(
-        self, client: str, path: AppendPath, lines: list["_Line"], arrived_s: float
+        self,
+        client: str,
+        path: AppendPath,
+        lines: list["_Line"],
+        frames: LineFrames,
+        arrived_s: float,
     ) -> list[str]:
         """An answer to each line; an error if none was begun."""
         texts = [line.text for line in lines]
         socket = LineSocket(texts, arrived_s)
-        error, begun_end = await self._run_session(client, socket, path)
+        error, begun_end = await self._run_session(client, socket, frames, path)
         is_untouched = not (begun_end or socket.answers)
         if isinstance(error, MovedError) and error.http is None and is_untouched:
             # There is no address to send the client to.
             socket = LineSocket(texts, arrived_s)
             forwarded = attrs.evolve(path, redirect="forward")
-            error, begun_end = await self._run_session(client, socket, forwarded)
+            error, begun_end = await self._run_session(client, socket, frames, forwarded)
             is_untouched = not (begun_end or socket.answers)
         if error is not None and is_untouched:
             self._host.traffic.redirects_count += isinstance(error, MovedError)
@@ -162,7 +217,7 @@ class HttpAppends:
         ]
 
     async def _run_session(
-        self, client: str, socket: LineSocket, path: AppendPath
+        self, client: str, socket: LineSocket, frames: LineFrames, path: AppendPath
     ) -> tuple[GeologError | None, int]:
         """Why the session ended, if not because all lines are answered.
 
@@ -174,7 +229,7 @@ class HttpAppends:
             async with open_target(self._host, path, client=client) as target:
                 session = AppendSession(
                     socket,
-                    JSON_FRAMES,
+                    frames,
                     self._host,
                     target,
                     path.writer,
@@ -195,11 +250,11 @@ class _Line:
     id: AppendId | None
 
 
-async def _lines_of(body: bytes) -> list[_Line]:
+async def _lines_of(body: bytes) -> tuple[list[_Line], LineFrames]:
     """The lines of a body, all of which are appends. InvalidArgumentError, TooLargeError."""
     lines: list[_Line] = []
-    records_count = 0
-    parsed_bytes = 0
+    parsed: dict[str, CheckedDocument] = {}
+    records_count = parsed_bytes = kept_bytes = 0
     for number, data in enumerate(body.splitlines(), 1):
         if not data.strip():
             continue
@@ -209,7 +264,8 @@ async def _lines_of(body: bytes) -> list[_Line]:
             await trio.lowlevel.checkpoint()
         try:
             text = data.decode()
-            message = JSON_FRAMES.decode(text)
+            document = JSON_FRAMES.parse(text)
+            message = message_of(document)
         except UnicodeDecodeError as error:
             raise InvalidArgumentError(f"line {number} is not UTF-8: {error.reason}") from error
         except BadFrameError as error:
@@ -225,10 +281,13 @@ async def _lines_of(body: bytes) -> list[_Line]:
             raise TooLargeError(
                 f"the body has more than {RECORDS_MAX} records: send them in several requests"
             )
+        kept_bytes += len(data)
+        if kept_bytes <= _KEPT_PARSED:
+            parsed[text] = CheckedDocument(document, message)
         lines.append(_Line(text, message.id))
     if not lines:
         raise InvalidArgumentError('the body has no line: send e.g. {"value":"text"}')
-    return lines
+    return lines, LineFrames(parsed)
 
 
 def _answer_to_rest(line: _Line, error: GeologError, *, is_taken: bool) -> str:
@@ -242,18 +301,18 @@ def _answer_to_rest(line: _Line, error: GeologError, *, is_taken: bool) -> str:
 
 def _status_of(answers: Sequence[str]) -> int:
     """The status that goes with answers: that of the first error."""
-    for answer in answers:
-        document = json.loads(answer)
-        if document["type"] == "error":
-            # A client that follows a redirect would append again what was appended here.
-            moved = document["code"] == Code.MOVED
-            return HTTPStatus.SERVICE_UNAVAILABLE if moved else status_of(document["code"])
-    return HTTPStatus.OK
+    error = next((one for one in answers if one.startswith(_ERROR)), None)
+    if error is None:
+        return HTTPStatus.OK
+    code: int = json.loads(error)["code"]
+    # A client that follows a redirect would append again what was appended here.
+    return HTTPStatus.SERVICE_UNAVAILABLE if code == Code.MOVED else status_of(code)
 
 
 def _retry_headers(answers: Sequence[str]) -> dict[str, str]:
     """When to send again what was refused because of a bound, if anything was."""
-    after_s = [json.loads(answer).get("retry_after_s") for answer in answers]
+    errors = [json.loads(one) for one in answers if one.startswith(_ERROR)]
+    after_s = [one.get("retry_after_s") for one in errors]
     told_s = [one_s for one_s in after_s if one_s is not None]
     return {"retry-after": retry_after(max(told_s))} if told_s else {}
 

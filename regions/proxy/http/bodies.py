@@ -14,7 +14,7 @@ import attrs
 import trio
 from starlette.requests import Request
 
-from geolog.transport.served_websocket import GOES_ON_BYTES, GOES_ON_S
+from geolog.transport.served_websocket import patience_s
 from geolog.transport.unread_bytes import UnreadBytes, UnreadOfOne
 from regions.proxy.config import ProxyConfig
 from regions.proxy.http.answers import client_in
@@ -92,14 +92,11 @@ class Bodies:
 
     async def _read_in_time(self, body: _Body, request: Request) -> None:
         began_s = trio.current_time()
-        due_s = began_s + self._config.http_body_time_s
-        body.scope.deadline = min(due_s, began_s + GOES_ON_S)
-        goes_on_bytes = GOES_ON_BYTES
+        whole_s = self._config.http_body_time_s
+        body.scope.deadline = began_s + patience_s(0, whole_s)
         with body.scope:
             while await self._read_piece(body, request):
-                if len(body.data) >= goes_on_bytes:
-                    goes_on_bytes = len(body.data) + GOES_ON_BYTES
-                    body.scope.deadline = min(due_s, trio.current_time() + GOES_ON_S)
+                body.scope.deadline = began_s + patience_s(len(body.data), whole_s)
             body.scope.deadline = math.inf
         if body.scope.cancelled_caught and body.refusal is None:
             raise BodyTimeoutError(

@@ -4,7 +4,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from regions.proxy.http.answers import plain_answer
-from regions.proxy.origins import Origins, is_browser
+from regions.proxy.http.turned_away import PROBED
+from regions.proxy.origins import Origins
 from topology.errors import NotPermittedError
 
 
@@ -20,9 +21,8 @@ class OriginGuard:
         headers = Headers(scope=scope)
         try:
             self._origins.check(headers.get("origin"))
-            self._origins.check_host(
-                headers.get("host"), is_browser=is_browser(headers.get("user-agent"))
-            )
+            if scope["path"] not in PROBED:  # Probers and monitors use any name.
+                self._origins.check_host(headers.get("host"))
         except NotPermittedError as error:
             await plain_answer(error.code, str(error))(scope, receive, send)
             return

@@ -6,8 +6,9 @@ from trio.testing import MockClock
 
 from regions.proxy.protocol import client_pace
 from regions.proxy.protocol.client_pace import CLIENTS_MAX, DEBT_MAX, PER_S, ClientPace
-from tests.pure.proxy.http_client import open_http
-from tests.pure.proxy.proxies import open_proxy
+from tests.pure.proxy.batches_client import open_batches
+from tests.pure.proxy.http_client import HttpClient, open_http
+from tests.pure.proxy.proxies import open_proxy, open_session
 from tests.pure.whole.clusters import STREAM, open_world
 
 
@@ -33,12 +34,22 @@ def test_clients_that_have_paid_and_those_of_long_ago_are_forgotten() -> None:
     assert len(pace) == 1
 
 
+async def flood(client: HttpClient) -> int:
+    """Ask dear questions until they are refused; the last status."""
+    status = 200
+    for _ in range(100):
+        status = (await client.ask("GET", f"/v1/owner/{STREAM}")).status
+        if status != 200:
+            break
+    return status
+
+
 async def test_a_flood_of_dear_requests_is_refused_and_no_other_client_is(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_pace, "DEBT_MAX", 100.0)
-    monkeypatch.setattr(client_pace, "PER_S", 10.0)
-    unknown = "/v1/streams/shop/nothing/read"
+    monkeypatch.setattr(client_pace, "PER_S", 1.0)
+    unknown, known = "/v1/streams/shop/nothing/read", f"/v1/streams/{STREAM}"
     async with (
         open_world() as world,
         open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
@@ -46,7 +57,19 @@ async def test_a_flood_of_dear_requests_is_refused_and_no_other_client_is(
         open_http(world.cluster, proxy, host="other") as other,
     ):
         owners = [await client.ask("GET", f"/v1/owner/{STREAM}") for _ in range(100)]
-        known = await other.ask("GET", f"/v1/owner/{STREAM}")
+        asked = await other.ask("GET", f"/v1/owner/{STREAM}")
+        # Others that append and read at the same address are served.
+        appended = await client.ask("POST", f"{known}/append", b'{"value":"a"}')
+        refusals = [await flood(client)]
+        async with open_session(world.cluster, proxy, f"{known}/append", host="flood") as one:
+            hello = await one.receive()
+            ack = await one.ask(value="b")
+        refusals.append(await flood(client))
+        async with open_session(world.cluster, proxy, f"{known}/read", host="flood") as one:
+            frames = await one.receive_all()
+        refusals.append(await flood(client))
+        async with open_batches(world.cluster, proxy, STREAM, host="flood"):
+            pass
         await trio.sleep(20)
         names = [await client.ask("GET", unknown) for _ in range(100)]
         again = await other.ask("GET", unknown)
@@ -58,4 +81,7 @@ async def test_a_flood_of_dear_requests_is_refused_and_no_other_client_is(
     assert int(owners[-1].headers["retry-after"]) >= 1
     assert {one.status for one in names} == {404, 429}
     assert [one.status for one in names].count(404) <= 20
-    assert (known.status, again.status) == (200, 404)
+    assert (asked.status, again.status) == (200, 404)
+    assert (appended.status, hello["type"], ack["type"]) == (200, "hello", "ack")
+    assert [one["type"] for one in frames] == ["hello", "record", "record", "end"]
+    assert refusals == [429, 429, 429]

@@ -116,13 +116,17 @@ BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.
     [
         ("evil.example:41306", BROWSER, 403),
         ("evil.example", BROWSER, 403),
+        ("evil.example.", "x", 403),
+        ("evil.example:41306", None, 403),
+        ("proxy.internal.evil.example", None, 403),
         ("127.0.0.1:41306", BROWSER, 200),
         ("[::1]:41306", BROWSER, 200),
         ("LOCALHOST:41306", BROWSER, 200),
         ("shop.example", BROWSER, 200),
         ("shop.example:8443", BROWSER, 200),
         ("proxy.internal:41306", "curl/8.7.1", 200),
-        ("proxy.internal:41306", None, 200),
+        ("proxy.shop.svc.cluster.local", None, 200),
+        ("proxy-1:41306", BROWSER, 200),
     ],
 )
 async def test_a_site_whose_name_leads_here_reads_nothing(
@@ -141,6 +145,23 @@ async def test_a_site_whose_name_leads_here_reads_nothing(
         answer = await client.receive()
 
     assert answer.status == status
+
+
+async def test_a_prober_may_use_any_name(autojump_clock: MockClock) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        statuses = []
+        for target in ("/livez", "/readyz", "/metrics", "/v1/owner/shop/orders"):
+            headers = [("host", "proxies.shop.example"), ("user-agent", BROWSER)]
+            await client.send(
+                h11.Request(method="GET", target=target, headers=headers), h11.EndOfMessage()
+            )
+            statuses.append((await client.receive()).status)
+
+    assert statuses == [200, 200, 200, 403]
 
 
 async def test_a_browser_may_use_a_proxys_own_name(autojump_clock: MockClock) -> None:

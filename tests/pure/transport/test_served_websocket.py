@@ -25,7 +25,7 @@ from wsproto.events import (
 from geolog.transport import served_websocket
 from geolog.transport.message_socket import MessageSocket, SocketClosedError
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
-from geolog.transport.served_websocket import FAREWELL_S, GOES_ON_S, MESSAGE_S, TINY_AT_ONCE
+from geolog.transport.served_websocket import FAREWELL_S, GRACE_S, MESSAGE_S, TINY_AT_ONCE
 from geolog.transport.unread_bytes import UnreadBytes
 from geolog.transport.websocket import HANDSHAKE_S, serve_websocket
 from sim.fakes.memory_transport import MemoryNetwork
@@ -321,7 +321,7 @@ async def test_a_client_may_ping_many_times_a_second(autojump_clock: MockClock) 
             await trio.sleep(0.02)
 
 
-@pytest.mark.parametrize(("pace_bytes", "limit_s"), [(1, GOES_ON_S), (15_000, MESSAGE_S)])
+@pytest.mark.parametrize(("pace_bytes", "limit_s"), [(1, GRACE_S), (15_000, MESSAGE_S)])
 async def test_a_message_that_trickles_in_is_ended_and_told(
     autojump_clock: MockClock, pace_bytes: int, limit_s: float
 ) -> None:
@@ -347,6 +347,25 @@ async def trickle(client: RawClient, pace_bytes: int) -> None:
     while True:
         await client.send(TextMessage(data="x" * pace_bytes, message_finished=False))
         await trio.sleep(1)
+
+
+@pytest.mark.parametrize(("pace_bytes", "stalls_s"), [(20_000, 20), (5_000, 10), (3_000, 0)])
+async def test_a_slow_link_or_one_that_stands_still_for_a_while_loses_no_message(
+    autojump_clock: MockClock, pace_bytes: int, stalls_s: float
+) -> None:
+    async with open_site(echo) as site, site.client() as client:
+        for number in range(35):
+            await client.send(TextMessage(data="x" * pace_bytes, message_finished=False))
+            await trio.sleep(1 + (stalls_s if number == 20 else 0))
+        await client.send(TextMessage(data="x"))
+        with trio.fail_after(1):
+            received = 0
+            while received < 35 * pace_bytes + 1:
+                message = await client.receive()
+                assert isinstance(message, TextMessage)
+                received += len(message.data)
+
+    assert received == 35 * pace_bytes + 1
 
 
 async def test_the_time_that_a_client_is_held_back_does_not_count_against_its_message(
