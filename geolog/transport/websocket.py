@@ -16,14 +16,14 @@ import trio_websocket
 
 from geolog.background import open_background
 from geolog.transport.message_socket import ServedSocket, SocketClosedError
-from geolog.transport.request_head import read_head
+from geolog.transport.request_head import read_head, spread_s
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Transport
 from geolog.transport.served_websocket import ServedWebSocket
 from geolog.transport.trio_stream import RECEIVE_BYTES_MAX, TrioStream
 from geolog.transport.unread_bytes import UnreadBytes
 
 HANDSHAKE_S = 10.0
-"""Time limit of a handshake, and of a farewell."""
+"""Time limit of a handshake, and of a farewell; a server waits a little longer for some."""
 
 CLOSE_NORMAL = 1000
 
@@ -180,7 +180,8 @@ async def serve_websocket(
     on unread bytes that it shares with other connections; None gives it one of its own.
     """
     head = b""
-    with suppress(ConnectionFailedError), trio.move_on_after(HANDSHAKE_S) as handshake:
+    limit_s = spread_s(HANDSHAKE_S, stream.peer)
+    with suppress(ConnectionFailedError), trio.move_on_after(limit_s) as handshake:
         head = await read_head(stream)
     if not head:
         return

@@ -10,7 +10,7 @@ from hypercorn.typing import ASGIFramework
 from starlette.types import ASGIApp
 
 from geolog.transport.client_address import client_of
-from geolog.transport.request_head import read_head
+from geolog.transport.request_head import read_head, spread_s
 from geolog.transport.seam import Address, ByteStream, ConnectionFailedError, Listener
 from regions.proxy.client_connections import ClientConnections
 from regions.proxy.http.connection import IDLE_S, HttpConnection
@@ -86,7 +86,8 @@ class HttpServer:
 
     async def _serve_requests(self, stream: ByteStream, client: str) -> None:
         head = b""
-        with suppress(ConnectionFailedError), trio.move_on_after(IDLE_S):
+        limit_s = spread_s(IDLE_S, stream.peer)
+        with suppress(ConnectionFailedError), trio.move_on_after(limit_s):
             head = await read_head(stream)
         if head:
             await HttpConnection(stream, head, client, self._application).run()

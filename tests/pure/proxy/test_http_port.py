@@ -197,7 +197,7 @@ async def test_a_connection_without_a_request_is_closed(autojump_clock: MockCloc
         waited_s = trio.current_time() - started_s
 
     assert isinstance(ended, h11.ConnectionClosed)
-    assert waited_s == pytest.approx(IDLE_S)
+    assert IDLE_S <= waited_s <= 1.5 * IDLE_S
 
 
 async def test_a_connection_beyond_the_limit_is_told_when_to_come_back(

@@ -1,11 +1,12 @@
 """A request's head is passed on once it is whole, or is none, with all that came with it."""
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from geolog.transport.request_head import HEAD_BYTES_MAX, read_head
+from geolog.transport.request_head import HEAD_BYTES_MAX, read_head, spread_s
 from geolog.transport.seam import Address, ByteStream
 from sim.fakes.memory_transport import MemoryNetwork
 
@@ -60,3 +61,13 @@ async def test_a_head_that_is_too_long_is_passed_on_without_its_end() -> None:
         await client.send([whole])
 
         assert await read_head(server) == whole[: HEAD_BYTES_MAX + 1]
+
+
+def test_connections_that_came_at_once_are_not_closed_at_once() -> None:
+    due_s = [spread_s(10.0, f"127.0.0.1:{port}") for port in range(40_000, 42_000)]
+    in_half_seconds = Counter(int(2 * one) for one in due_s)
+
+    assert min(due_s) >= 10
+    assert max(due_s) <= 15
+    assert len(in_half_seconds) == 10
+    assert max(in_half_seconds.values()) <= 300
