@@ -2,21 +2,19 @@
 
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Literal
 
 import attrs
 import trio
 
+from geolog.cli.choices import AckChoice, Format
 from geolog.cli.signals import heeded
-from geolog.cli.terminal.record_formats import Format, Parser, parser_of
+from geolog.cli.terminal.record_formats import Parser, parser_of
 from geolog.cli.terminal.record_input import RecordInputs
 from geolog.client.proxies.proxies import Via
 from geolog.client.writing.record_fields import RecordFields, size_of
 from geolog.protocol.append_failure import in_other_words
 from geolog.wire.session.messages import RecordContent
 from topology.errors import GeologError, InvalidArgumentError, TooLargeError
-
-AckChoice = Literal["none", "received", "durable"]
 
 Push = Callable[[Parser, Iterator[RecordContent]], Awaitable[None]]
 """Appends records as the parser yields them."""

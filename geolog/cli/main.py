@@ -1,7 +1,5 @@
 """Root of the command: imports the noun in use, runs it, and turns errors into exit codes."""
 
-import gc
-import importlib
 import logging
 import os
 import sys
@@ -19,6 +17,7 @@ from geolog.cli.invocation import (
     global_options,
     tell,
 )
+from geolog.cli.late_import import imported
 from geolog.cli.terminal.standard_output import StandardOutput, named_stdout
 from topology.errors import GeologError
 
@@ -104,14 +103,7 @@ class Root(Noun):
         """Import the module of a noun and return its command."""
         if cmd_name not in NOUNS:
             return None
-        # An import allocates a lot and frees little: collecting meanwhile takes a fifth of
-        # the start-up. To look at the imported objects again later never pays either.
-        gc.disable()
-        try:
-            found = importlib.import_module(NOUNS[cmd_name].module).command
-        finally:
-            gc.freeze()
-            gc.enable()
+        found = imported(NOUNS[cmd_name].module).command
         assert isinstance(found, click.Command)
         return found
 

@@ -274,18 +274,35 @@ def test_the_error_for_an_unknown_target_lists_the_known_ones(demo: DemoProcess)
     assert b"a, b, c" in done.stderr
 
 
-def test_help_imports_only_the_command_itself() -> None:
-    probe = (
-        "import sys\n"
-        "from geolog.cli.main import run\n"
-        "code = run(['--help'])\n"
-        "print(code, 'trio' in sys.modules, 'rich' in sys.modules, 'kazoo' in sys.modules)\n"
-    )
+LIGHT_NOUNS = (
+    "append cluster cursor ledger node placement read region relay segment sink stream verify"
+)
+
+PROBE = """
+import contextlib, io, sys
+from geolog.cli.main import root, run
+from geolog.cli.invocation import COMPLETE_VARIABLE, Invocation
+from click.shell_completion import BashComplete
+for words in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert run(words.split()) == 0, words
+    told = BashComplete(root, {"obj": Invocation()}, "geolog", COMPLETE_VARIABLE)
+    assert told.get_completions(words.split()[:-1], "--"), words
+print([one for one in ("trio", "rich", "kazoo", "geolog.client.log") if one in sys.modules])
+"""
+
+
+def test_help_and_completion_import_only_the_command_itself() -> None:
+    calls = [f"{noun} --help" for noun in LIGHT_NOUNS.split()]
+    calls += ["stream create --help", "relay failover --help", "relay divergence ls --help"]
     done = subprocess.run(
-        [sys.executable, "-P", "-c", probe], capture_output=True, check=True, timeout=WAIT_S_MAX
+        [sys.executable, "-P", "-c", PROBE, "--help", *calls],
+        capture_output=True,
+        check=False,
+        timeout=WAIT_S_MAX,
     )
 
-    assert done.stdout.endswith(b"0 False False False\n")
+    assert done.stdout == b"[]\n", done.stderr.decode()
 
 
 def test_python_without_assertions_is_refused() -> None:

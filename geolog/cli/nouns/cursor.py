@@ -1,15 +1,10 @@
 """`geolog cursor`: lists, describes, moves and deletes the named positions of a stream."""
 
-import time
-
 import click
 
-from geolog.cli.arguments import confirm, partition_or_stream, stream_name
-from geolog.cli.invocation import Noun, examples, this_invocation
-from geolog.cli.session import ask
-from geolog.cli.terminal.output import show
-from geolog.client.cursors.cursors import CursorDescription
-from geolog.client.reading.bounds import parse_bound
+from geolog.cli.arguments import partition_or_stream, stream_name
+from geolog.cli.invocation import Noun, examples
+from geolog.cli.late_import import done_by
 
 
 @click.group(cls=Noun, name="cursor")
@@ -28,18 +23,9 @@ def command() -> None:
     ),
 )
 @click.argument("stream", metavar="STREAM", type=stream_name)
-def list_(stream: str) -> None:
+@done_by("geolog.cli.verbs.cursor")
+def list_(**_: object) -> None:
     """List the cursors of a stream, and how far each is behind its end."""
-    found = ask(lambda log: log.list_cursors(stream), minds_region=True)
-    output = this_invocation().config.output
-    if output == "table":
-        show(
-            [_row(one) for one in found],
-            output,
-            empty=f"no cursors; make one with: geolog read {stream} --cursor NAME",
-        )
-    else:
-        show(found, output)
 
 
 @command.command(
@@ -50,9 +36,9 @@ def list_(stream: str) -> None:
 )
 @click.argument("stream", metavar="STREAM", type=stream_name)
 @click.argument("cursor", metavar="CURSOR")
-def describe(stream: str, cursor: str) -> None:
+@done_by("geolog.cli.verbs.cursor")
+def describe(**_: object) -> None:
     """Show a cursor: its readers, and position and lag in each partition."""
-    _show(ask(lambda log: log.describe_cursor(stream, cursor), minds_region=True))
 
 
 @command.command(
@@ -74,23 +60,13 @@ def describe(stream: str, cursor: str) -> None:
 @click.option(
     "--force", is_flag=True, help="Also while it is read; its readers go on from there."
 )
-def seek(*, stream: str, cursor: str, to: str, force: bool) -> None:
+@done_by("geolog.cli.verbs.cursor")
+def seek(**_: object) -> None:
     """Move a cursor in all partitions, or in one.
 
     A DLSN, sequence or transaction id is a position in one partition: if the stream has
     several partitions, name one as STREAM#P.
     """
-    bound = parse_bound(to, now_us=_now_us)
-    _show(
-        ask(
-            lambda log: log.seek_cursor(stream, cursor, to=bound, force=force),
-            minds_region=True,
-        )
-    )
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000  # noqa: TID251 - `time:-1h` means an hour before now.
 
 
 @command.command(
@@ -102,56 +78,6 @@ def _now_us() -> int:
 @click.argument("stream", metavar="STREAM", type=stream_name)
 @click.argument("cursor", metavar="CURSOR")
 @click.option("--force", is_flag=True, help="Also while it is read; its readers fail.")
-def delete(*, stream: str, cursor: str, force: bool) -> None:
+@done_by("geolog.cli.verbs.cursor")
+def delete(**_: object) -> None:
     """Delete a cursor and its positions. This cannot be undone."""
-    confirm(f"Delete cursor {cursor} of {stream} permanently?")
-    ask(lambda log: log.delete_cursor(stream, cursor, force=force), minds_region=True)
-
-
-def _row(cursor: CursorDescription) -> dict[str, object]:
-    """Row of one cursor, to fit 80 columns."""
-    return {
-        "cursor": cursor.cursor,
-        "is_shared": cursor.is_shared,
-        "readers": len(cursor.readers),
-        "lag_records": cursor.lag_records,
-        "lag_bytes": cursor.lag_bytes,
-        "lag_s": cursor.lag_s,
-    }
-
-
-def _show(cursor: CursorDescription) -> None:
-    output = this_invocation().config.output
-    if output != "table":
-        show(cursor, output)
-        return
-    show(
-        cursor,
-        output,
-        (
-            "stream",
-            "cursor",
-            "is_shared",
-            "created_us",
-            "lag_records",
-            "lag_bytes",
-            "lag_s",
-        ),
-    )
-    if cursor.readers:
-        print()
-        show(cursor.readers, output)
-    print()
-    show(
-        cursor.partition_list,
-        output,
-        (
-            "partition",
-            "reader",
-            "sequence",
-            "end_sequence",
-            "lag_records",
-            "lag_bytes",
-            "lag_s",
-        ),
-    )

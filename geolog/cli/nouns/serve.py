@@ -29,7 +29,6 @@ from geolog.cli.service_manager import tell_service_manager
 from geolog.cli.settings.roles import PARENT_PIPE_VARIABLE, PROXY, RELAY, STORAGE, ZOOKEEPER
 from geolog.cli.signals import ending_at_signals, ends_in_time
 from geolog.cli.terminal.output import Plain, print_json
-from geolog.client.connect import machine_clocks
 from geolog.settings.sources import (
     Role,
     Setting,
@@ -275,6 +274,7 @@ def proxy() -> None:
     options are settings, and may come from the environment or the settings file instead;
     docs/SETTINGS.md describes them in full.
     """
+    from geolog.client.connect import machine_clocks
     from geolog.metadata.zookeeper import open_zookeeper
     from geolog.transport.descriptor_limit import raise_descriptor_limit
     from geolog.transport.gateway import gateway_of, transport_through

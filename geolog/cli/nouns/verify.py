@@ -1,25 +1,10 @@
 """`geolog verify`: reads and compares every copy of every entry of a stream."""
 
-import sys
-
-import attrs
 import click
-import trio
 
-from geolog.admin.verification import VerifyReport
 from geolog.cli.arguments import partition_or_stream
-from geolog.cli.exits import CheckFailedError
-from geolog.cli.invocation import Invocation, Verb, examples, this_invocation
-from geolog.cli.session import Patience, open_log, too_slow
-from geolog.cli.terminal.output import show
-from geolog.cli.terminal.progress import Progress
-
-# Without the option itself ("full copies no" reads as a finding) and the table of nodes.
-_COLUMNS = [
-    each.name
-    for each in attrs.fields(VerifyReport)
-    if each.name not in ("full_copies", "nodes")
-]
+from geolog.cli.invocation import Verb, examples
+from geolog.cli.late_import import done_by
 
 
 @click.command(
@@ -34,7 +19,8 @@ _COLUMNS = [
 @click.option(
     "--full-copies", is_flag=True, help="Also fail if an entry has fewer than W good copies."
 )
-def command(*, name: str, full_copies: bool) -> None:
+@done_by("geolog.cli.verbs.verify", "verify")
+def command(**_: object) -> None:
     """Read and compare every copy of every entry of a stream.
 
     Nodes read from disk: they bypass their own caches, and the page cache where the platform
@@ -42,29 +28,3 @@ def command(*, name: str, full_copies: bool) -> None:
 
     Exits with 10 on damage, differing copies, a gap, or an entry without an ack set.
     """
-    invocation = this_invocation()
-    report = trio.run(_verify, invocation, name, full_copies)
-    output = invocation.config.output
-    show(report, output, _COLUMNS)
-    if output == "table":
-        print()
-        rows = [
-            {"node": node_id, **attrs.asdict(found)}
-            for node_id, found in sorted(report.nodes.items())
-        ]
-        show(rows, output)
-    if not report.is_good:
-        raise CheckFailedError(f"{name} failed verification: " + "; ".join(report.reasons))
-
-
-async def _verify(invocation: Invocation, name: str, full_copies: bool) -> VerifyReport:  # noqa: FBT001 - trio.run passes by position.
-    patience = Patience(invocation)
-    with patience.scope, Progress("records verified", sys.stderr) as progress:
-
-        def on_progress(done: int, total: int) -> None:
-            patience.progressed()
-            progress.at(done, total)
-
-        async with open_log(invocation) as log:
-            return await log.verify_stream(name, full_copies=full_copies, progress=on_progress)
-    raise await too_slow(invocation)

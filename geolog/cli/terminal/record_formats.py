@@ -8,8 +8,9 @@ import json
 import struct
 from collections.abc import Iterator
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
+from geolog.cli.choices import Format
 from geolog.cli.terminal.output import Plain
 from geolog.client.reading.record import Record
 from geolog.wire.session.json_records import (
@@ -21,9 +22,6 @@ from geolog.wire.session.json_records import (
 )
 from geolog.wire.session.messages import RecordContent
 from topology.errors import InvalidArgumentError, TooLargeError
-
-Format = Literal["lines", "jsonl", "length-prefixed"]
-FORMATS: tuple[Format, ...] = ("lines", "jsonl", "length-prefixed")
 
 LINE_BYTES_MAX = 16 << 20
 """A record is at most 1 MiB; base64 in JSON and headers make its line longer."""

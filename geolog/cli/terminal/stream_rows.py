@@ -1,14 +1,11 @@
 """Rows of `geolog stream ls --long`: what each stream is, at a glance."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
 
 from geolog.catalog.descriptions import PartitionDescription, StreamDescription
+from geolog.cli.choices import SortKey
 from geolog.cli.terminal.output import Plain
 from geolog.settings.quantities import format_bytes, format_seconds
-
-SortKey = Literal["name", "partitions", "size", "created"]
-SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 
 COLUMNS = ("name", "partitions", "size_bytes", "survives", "owner", "retention")
 

@@ -20,6 +20,7 @@ import trio
 _IMPORTED = [
     "geolog.cli.main",
     "geolog.cli.nouns.serve",
+    "geolog.client.connect",
     "geolog.metadata.zookeeper",
     "geolog.transport.gateway",
     "regions.proxy.proxy",

@@ -8,7 +8,7 @@ import pytest
 
 import geolog
 from geolog.cli.main import run
-from geolog.cli.nouns import relay_divergence, relay_failover
+from geolog.cli.verbs import relay_divergence, relay_failover
 from geolog.client.relays.failover_plan import FailoverPlan
 from geolog.protocol.failover_record import FailoverRecord, RangeAtRisk
 from geolog.protocol.ids import Sequence

@@ -1,5 +1,6 @@
 """Every help page describes its options, and shows examples that the command accepts."""
 
+import inspect
 import re
 import shlex
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ import click
 import pytest
 
 from geolog.cli.invocation import Invocation
+from geolog.cli.late_import import LATE
 from geolog.cli.main import root
 
 _SHELL = re.compile(r" (?:[|<]|>>?) |   # ")
@@ -71,6 +73,25 @@ def test_every_option_is_described_in_a_sentence(context: click.Context) -> None
     records = [record for one in options if (record := one.get_help_record(context))]
 
     assert [names for names, text in records if not re.search(r"(?<!e\.g)[.\]]$", text)] == []
+
+
+@pytest.mark.parametrize("context", all_verbs(), ids=lambda one: one.command_path)
+def test_a_verb_that_is_imported_late_takes_the_options_of_its_help(
+    context: click.Context,
+) -> None:
+    callback = context.command.callback
+    assert callback is not None
+    late = inspect.unwrap(callback, stop=lambda one: one in LATE)
+    if late not in LATE:
+        return
+    taken = inspect.signature(LATE[late].found()).parameters.values()
+    words = {one.name for one in taken if one.kind is one.KEYWORD_ONLY}
+    words |= {one.name for one in taken if one.kind is one.POSITIONAL_OR_KEYWORD}
+    given = {one.name for one in context.command.params if one.expose_value}
+    takes_others = any(one.kind is one.VAR_KEYWORD for one in taken)
+
+    assert words - given <= {"context", "ctx"}
+    assert takes_others or given <= words
 
 
 @pytest.mark.parametrize("context", all_verbs(), ids=lambda one: one.command_path)

@@ -13,7 +13,7 @@ import trio
 from geolog.catalog.home_moves import HomeMoveConflictError
 from geolog.cli.exits import Exit
 from geolog.cli.main import run
-from geolog.cli.nouns import relay_failover, relay_moves
+from geolog.cli.verbs import relay_failover, relay_moves
 from geolog.client.relays.failover_plan import FailoverPlan
 from geolog.client.relays.stream_home import StreamHome
 from geolog.client.relays.switch_plan import SwitchOverPlan

@@ -19,7 +19,7 @@ from geolog.cli import new_file
 from geolog.cli.exits import Exit
 from geolog.cli.main import run
 from geolog.cli.new_file import FileNotWrittenError, open_new_file
-from geolog.cli.nouns import relay_divergence
+from geolog.cli.verbs import relay_divergence
 
 
 def write(path: Path, *lines: bytes) -> None:

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geolog.cli.choices import FORMATS, Format
 from geolog.cli.terminal.record_formats import (
-    FORMATS,
     LINE_BYTES_MAX,
-    Format,
     parser_of,
     value_formatter,
 )

@@ -1,0 +1,1 @@
+"""What each verb of the command does; imported when it is run."""
