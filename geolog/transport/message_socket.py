@@ -75,6 +75,10 @@ class ServedSocket(MessageSocket, Protocol):
         """When the message that `receive` returns at once had come; None if it would wait."""
         ...
 
+    async def send_all(self, messages: Sequence[str | bytes]) -> None:
+        """Send several messages, which costs less than one by one. SocketClosedError."""
+        ...
+
     async def wait_message(self) -> None:
         """Wait until a message has come: `receive` returns it at once, or raises its error.
 

@@ -203,12 +203,14 @@ class ServedWebSocket:
 
     async def send(self, message: str | bytes) -> None:
         """Send a message; waits while the other side does not read. SocketClosedError."""
-        if isinstance(message, str):
-            await self._send(TextMessage(data=message))
-        else:
-            await self._send(BytesMessage(data=message))
-        self._sends_count += 1
-        if self._sends_count % _TURN_SENDS == 0:
+        await self.send_all((message,))
+
+    async def send_all(self, messages: Sequence[str | bytes]) -> None:
+        """Send several messages at once. SocketClosedError."""
+        await self._send(*map(_event_of, messages))
+        self._sends_count += len(messages)
+        if self._sends_count >= _TURN_SENDS:
+            self._sends_count = 0
             await trio.lowlevel.checkpoint()
 
     async def ping(self) -> None:
@@ -240,7 +242,7 @@ class ServedWebSocket:
         finally:
             self._end(SocketClosedError(close_code, reason))
 
-    async def _send(self, event: Event) -> None:
+    async def _send(self, *events: Event) -> None:
         # Without a checkpoint if possible: a farewell must go out when all is cancelled.
         try:
             self._sending.acquire_nowait()
@@ -250,7 +252,7 @@ class ServedWebSocket:
             if self._is_over:
                 raise self._closed_error()
             try:
-                data = self._protocol.send(event)
+                data = b"".join(map(self._protocol.send, events))
             except LocalProtocolError as error:  # A farewell was sent or received.
                 raise self._closed_error() from error
             await self._send_data(data)
@@ -477,6 +479,12 @@ class ServedWebSocket:
 def patience_s(come_bytes: int, whole_s: float) -> float:
     """Time that a message or body has since it began, if so many bytes have come."""
     return min(whole_s, GRACE_S + come_bytes / PACE_BYTES)
+
+
+def _event_of(message: str | bytes) -> TextMessage | BytesMessage:
+    if isinstance(message, str):
+        return TextMessage(data=message)
+    return BytesMessage(data=message)
 
 
 def _sent_bytes(part: str | bytes | bytearray) -> int:

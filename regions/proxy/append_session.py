@@ -12,8 +12,8 @@ A frame is admitted or refused once it has come, before it is looked at: when th
 client or the proxy has too much unanswered in all its sessions, it is refused, see
 `AppendAdmission`. Sessions append their admitted frames in turns of about a millisecond. So
 frames count before their turn comes, and none waits unseen. A
-client that was told when to come back, and sends before that, is read slowly until then: a
-frame a second.
+client that was told when to come back, and sends before that, is read slowly until then, a
+frame a second, unless there is room for it again.
 
 An append may have a time limit, which runs from its arrival. It is heeded until the first of
 its records is handed to the writer: before that nothing of it is in the log, later nobody
@@ -37,7 +37,7 @@ import attrs
 import trio
 
 from geolog.background import open_background
-from geolog.client.writing.record_fields import RecordFields, size_of
+from geolog.client.writing.record_fields import RecordFields, plain_size_bytes, size_of
 from geolog.client.writing.writer import Writer
 from geolog.client.writing.writer_pending import Pending, Receipt
 from geolog.protocol.append_failure import told_as_unknown
@@ -59,11 +59,13 @@ from geolog.wire.session.messages import (
     AppendRequest,
     ErrorAnswer,
     Goaway,
+    RecordContent,
     SessionHello,
 )
 from regions.proxy.append_targets import AppendTarget
-from regions.proxy.protocol.append_admission import WRITERS_MAX, Comeback, RefusedSeqs
-from regions.proxy.session_host import SessionHost, failure_of, send_answer
+from regions.proxy.changes import Changes
+from regions.proxy.protocol.append_admission import WRITERS_MAX, RefusedSeqs
+from regions.proxy.session_host import SessionHost, failure_of, send_answer, send_answers
 from regions.proxy.traffic import AppendOutcome
 from topology.errors import (
     ConflictError,
@@ -100,7 +102,9 @@ _REFUSED_BYTES = 512
 _AHEAD_COUNT_MAX = 1000
 """Frames that are judged before others run."""
 _RECORDS_AT_ONCE = 500
-"""Records of one frame that are handed over before others run."""
+"""Records of one frame that are handed over, or of all that are answered, before others run."""
+_JOINED_BYTES = 64 << 10
+"""Answers that are known are sent together until they have so many bytes."""
 
 
 class TimeLimitError(GeologError):
@@ -163,7 +167,7 @@ class AppendSession:
         self._client = client
         self._refused = RefusedSeqs()
         self._writers: dict[str | None, Writer] = {}
-        self._comeback = Comeback()
+        self._comeback = host.in_flight.take_comeback(client)
         self._told_until_s = -math.inf
         """When the client may come back, as far as it was told."""
         self._ahead: deque[_Unanswered] = deque()
@@ -190,14 +194,10 @@ class AppendSession:
         self.begun_end = 0
         """How many frames came up to the last one that it has begun to append, with that one.
         Those that were refused before count as well."""
-        self._changed = trio.Event()
+        self._changed = Changes()
 
     def __repr__(self) -> str:
         return f"AppendSession({self._target}, {len(self._unanswered)} unanswered)"
-
-    def _tell_change(self) -> None:
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
 
     async def run(self) -> None:
         """Serve until the client leaves, the partition moves, or the proxy drains."""
@@ -209,6 +209,7 @@ class AppendSession:
             for one in (*self._ahead, *self._unanswered):
                 self._free(one)
             self._host.answers.give_back(self._client, self._answers_bytes)
+            self._host.in_flight.leave_comeback(self._client, self._comeback)
 
     async def _serve(self) -> None:
         async with open_background() as nursery, AsyncExitStack() as stack:
@@ -282,7 +283,7 @@ class AppendSession:
         return (
             self._turn_cost < _TURN_COST
             and self._ahead_count < _AHEAD_COUNT_MAX
-            and now_s >= self._told_until_s
+            and not self._comes_too_soon(now_s)
             and self._host.in_flight.has_next(self._socket)
         )
 
@@ -310,9 +311,15 @@ class AppendSession:
         """Leave alone what the client sends although it was told to wait, but not for long."""
         await self._socket.wait_message()
         now_s = trio.current_time()
-        if now_s < self._told_until_s:
+        if self._comes_too_soon(now_s):
             await trio.sleep_until(min(self._told_until_s, now_s + HELD_S_MAX))
             self._free_s = trio.current_time()
+
+    def _comes_too_soon(self, now_s: float) -> bool:
+        """Whether the client was told to wait still, and there is a reason to."""
+        return now_s < self._told_until_s and not self._host.in_flight.is_calm(
+            self._target.counted_as, self._client
+        )
 
     def _admit(self, frame: str | bytes, arrived_s: float) -> None:
         """Admit a frame, which counts from now on, or refuse it; its turn comes later."""
@@ -361,7 +368,7 @@ class AppendSession:
             taken.error.__traceback__ = None  # It has this frame: the two would be a cycle.
         self._in_hand = None
         self._unanswered.append(taken)
-        self._tell_change()
+        self._changed.tell()
 
     async def _take_admitted(self, stack: AsyncExitStack, taken: _Unanswered) -> None:
         size_bytes = taken.size_bytes
@@ -391,7 +398,12 @@ class AppendSession:
             else:
                 self._note_refused(taken)
         if taken.append is not None:
-            taken.append = attrs.evolve(taken.append, records=())
+            taken.append = AppendRequest(
+                id=taken.append.id,
+                records=(),
+                is_list=taken.append.is_list,
+                ack=taken.append.ack,
+            )
         self._turn_cost += _FRAME_COST + size_bytes // _COST_BYTES
 
     def _count_answer(self, count: int) -> None:
@@ -496,26 +508,31 @@ class AppendSession:
             await _wait_until(self._changed.wait, due_s)
             self._free_s = trio.current_time()
         writer = await self._writer_of(stack, writer_id)
-        wanted: list[RecordFields] = []
+        is_nameless = writer_id is None and append.expect_sequence is None
+        wanted: list[RecordFields | int] = []
+        """Of records with no more than a value and a key, which most are, the size."""
         for place, record in enumerate(append.records):
-            fields = RecordFields(
-                value=record.value,
-                key=record.key,
-                headers=record.headers,
-                transaction_id=record.transaction_id,
-                local_only=record.local_only,
-                seq=None if append.seq is None else append.seq + place,
-                expect_sequence=append.expect_sequence if place == 0 else None,
-            )
-            size_of(fields)  # Raises what can be known of each record at once.
-            wanted.append(fields)
+            size_bytes = _plain_size(record) if is_nameless else None
+            if size_bytes is not None:
+                wanted.append(size_bytes)
+            else:
+                fields = _fields_of(append, place)
+                size_of(fields)  # Raises what can be known of each record at once.
+                wanted.append(fields)
             if len(wanted) % _RECORDS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
         if append.ack == "received":
             self._target.want_received()
         _check_time(due_s)
-        for fields in wanted:
-            taken.pendings.append(await self._taken_in(writer, fields, due_s))
+        for place, one in enumerate(wanted):
+            pending: Pending | None = None
+            if isinstance(one, int):
+                record = append.records[place]
+                pending = writer.append_plain_nowait(record.value, record.key, one)
+            if pending is None:
+                fields = _fields_of(append, place) if isinstance(one, int) else one
+                pending = await self._taken_in(writer, fields, due_s)
+            taken.pendings.append(pending)
             due_s = math.inf  # From here on, the append is under way.
             if len(taken.pendings) % _RECORDS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
@@ -538,10 +555,15 @@ class AppendSession:
         counts alone, until the client takes it.
         """
         lost: GeologError | None = None
+        cost = 0
         while True:
             while not self._unanswered:
                 await self._changed.wait()
             unanswered = self._unanswered[0]
+            cost += _FRAME_COST + len(unanswered.pendings)
+            if cost >= _RECORDS_AT_ONCE:
+                cost = 0
+                await trio.lowlevel.checkpoint()
             answer = await self._answer_of(unanswered)
             latency_s = trio.current_time() - unanswered.arrived_s
             self._host.traffic.frames.note(_outcome_of(answer), latency_s)
@@ -567,20 +589,31 @@ class AppendSession:
             counted_bytes = len(frame)
         self._outgoing.append((frame, counted_bytes))
         self._outgoing_bytes += len(frame)
-        self._tell_change()
+        self._changed.tell()
 
     async def _send_answers(self) -> None:
-        """Send answers as the client takes them, which must not last."""
+        """Send answers as the client takes them, which must not last.
+
+        Those that are known together are sent together.
+        """
         while True:
             while not self._outgoing:
                 await self._changed.wait()
-            frame, counted_bytes = self._outgoing[0]
-            await send_answer(self._socket, frame)
-            self._outgoing.popleft()
-            self._outgoing_bytes -= len(frame)
+            frames: list[str | bytes] = []
+            frames_bytes = counted_bytes = 0
+            for frame, count in self._outgoing:
+                frames.append(frame)
+                counted_bytes += count
+                frames_bytes += len(frame)
+                if frames_bytes >= _JOINED_BYTES:
+                    break
+            await send_answers(self._socket, frames)
+            for _ in frames:
+                self._outgoing.popleft()
+            self._outgoing_bytes -= frames_bytes
             self._answers_bytes -= counted_bytes
             self._host.answers.give_back(self._client, counted_bytes)
-            self._tell_change()
+            self._changed.tell()
 
     async def _answer_of(self, unanswered: _Unanswered) -> Ack | ErrorAnswer:
         receipts = await _receipts_of(unanswered)
@@ -623,6 +656,26 @@ def _append_of(document: Document) -> AppendRequest:
     return message
 
 
+def _plain_size(record: RecordContent) -> int | None:
+    """The size of a record with no more than a value and a key, if it is small."""
+    if record.headers or record.transaction_id is not None or record.local_only:
+        return None
+    return plain_size_bytes(record.value, record.key)
+
+
+def _fields_of(append: AppendRequest, place: int) -> RecordFields:
+    record = append.records[place]
+    return RecordFields(
+        value=record.value,
+        key=record.key,
+        headers=record.headers,
+        transaction_id=record.transaction_id,
+        local_only=record.local_only,
+        seq=None if append.seq is None else append.seq + place,
+        expect_sequence=append.expect_sequence if place == 0 else None,
+    )
+
+
 async def _wait_until(wait: Callable[[], Awaitable[None]], due_s: float) -> None:
     with trio.move_on_at(due_s):
         await wait()
@@ -641,7 +694,10 @@ async def _receipts_of(unanswered: _Unanswered) -> list[Receipt] | GeologError:
     is_early = unanswered.append is not None and unanswered.append.ack == "received"
     for one in unanswered.pendings:
         try:
-            receipts.append(await (one.wait() if is_early else one.wait_durable()))
+            if one.is_done if is_early else one.is_durable:
+                receipts.append(one.receipt_nowait())  # Without letting others run each time.
+            else:
+                receipts.append(await (one.wait() if is_early else one.wait_durable()))
         except GeologError as failure:
             errors.append(failure.with_traceback(None))  # Else it would hold this list.
     if unanswered.error is not None:

@@ -18,7 +18,8 @@ session, so no session waits for another's client for long.
 import trio
 
 from geolog.transport.message_socket import ServedSocket
-from regions.proxy.protocol.append_admission import AppendAdmission, Comeback
+from regions.proxy.changes import Changes
+from regions.proxy.protocol.append_admission import AppendAdmission, Comeback, Comebacks
 from topology.errors import OverCapacityError
 
 Message = str | bytes
@@ -37,10 +38,11 @@ class InFlightBytes:
         """The bound."""
         self._admission = admission
         self._bytes = 0
-        self._changed = trio.Event()
+        self._changed = Changes()
         self._turn = trio.Lock()
         self._freed: dict[str, trio.Event] = {}
         """Of the partitions and clients for which batches wait."""
+        self._comebacks = Comebacks()
         self._refused_bytes = 0
         self._refused_by_client: dict[str, int] = {}
 
@@ -67,8 +69,7 @@ class InFlightBytes:
         """Note bytes that were answered, or whose session has ended."""
         self._bytes -= count
         assert self._bytes >= 0, "more bytes were given back than taken"
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
+        self._changed.tell()
 
     async def wait_changed(self) -> None:
         """Wait until some were given back."""
@@ -153,6 +154,18 @@ class InFlightBytes:
             comeback=comeback,
             batches_wait=partition in self._freed,
         )
+
+    def take_comeback(self, client: str) -> Comeback:
+        """When a session that begins may send again what was refused to the one before it."""
+        return self._comebacks.take(client, trio.current_time())
+
+    def leave_comeback(self, client: str, comeback: Comeback) -> None:
+        """Keep that of a session that has ended for the next one of its client."""
+        self._comebacks.leave(client, comeback, trio.current_time())
+
+    def is_calm(self, partition: str, client: str) -> bool:
+        """Whether there is so much room that nobody needs to wait until it is called back."""
+        return self._admission.is_calm(partition, client)
 
     async def next_of(self, socket: ServedSocket, client: str) -> Message:
         """As `next_message`, once the client has room, too; it counts for the client then."""

@@ -3,7 +3,7 @@
 import difflib
 import random
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import trio
@@ -13,7 +13,7 @@ from geolog.partition.partition_opener import PartitionOpener
 from geolog.partition.partition_writer import PartitionWriter
 from geolog.protocol.stream_pattern import StreamPattern
 from geolog.protocol.stream_state import StreamName, StreamRecord
-from geolog.transport.message_socket import MessageSocket, SocketClosedError
+from geolog.transport.message_socket import MessageSocket, ServedSocket, SocketClosedError
 from geolog.transport.seam import Address
 from geolog.wire.session.codes import Code
 from geolog.wire.session.messages import AppendId, ErrorAnswer
@@ -167,6 +167,17 @@ def failure_of(
     )
 
 
+async def send_answers(socket: ServedSocket, frames: Sequence[str | bytes]) -> None:
+    """Send several answers at once, likewise."""
+    if len(frames) == 1:
+        await send_answer(socket, frames[0])
+        return
+    with trio.move_on_after(ANSWER_TAKEN_S) as scope:
+        await socket.send_all(frames)
+    if scope.cancelled_caught:
+        raise _not_taken(ANSWER_TAKEN_S)
+
+
 async def send_answer(
     socket: MessageSocket, frame: str | bytes, *, taken_s: float = ANSWER_TAKEN_S
 ) -> None:
@@ -178,7 +189,11 @@ async def send_answer(
     with trio.move_on_after(taken_s) as scope:
         await socket.send(frame)
     if scope.cancelled_caught:
-        raise SocketClosedError(None, f"it took no answer for {taken_s:g} s")
+        raise _not_taken(taken_s)
+
+
+def _not_taken(taken_s: float) -> SocketClosedError:
+    return SocketClosedError(None, f"it took no answer for {taken_s:g} s")
 
 
 def location_of(address: Address, target: str) -> str:

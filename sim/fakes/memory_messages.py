@@ -127,6 +127,11 @@ class MemoryMessageSocket:
         else:
             await self._send(_BYTES, message)
 
+    async def send_all(self, messages: Sequence[str | bytes]) -> None:
+        """Send several messages. SocketClosedError."""
+        for message in messages:
+            await self.send(message)
+
     async def _send(self, kind: int, body: bytes) -> None:
         async with self._turn:
             try:

@@ -128,6 +128,11 @@ class _ShiftedServedSocket(_ShiftedSocket):
         """See `ServedSocket`."""
         await self._served.wait_message()
 
+    async def send_all(self, messages: Sequence[str | bytes]) -> None:
+        """See `ServedSocket`."""
+        for message in messages:
+            await self.send(message)
+
 
 @attrs.frozen
 class OtherVersion:

@@ -37,6 +37,11 @@ class SpooledRecord(Pending):
         """Whether the append is answered by the log, or has failed."""
         return self._outcome is not None
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether the log has answered, or the append has failed."""
+        return self._outcome is not None
+
     def on_spooled(self) -> None:
         """The record is on the local disk."""
         self._is_spooled = True

@@ -82,6 +82,11 @@ class Pending(ABC):
     async def wait(self) -> Receipt:
         """Wait for the answer. Raises the error of an append that was not acknowledged."""
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether `wait_durable` would not wait; `receipt_nowait` then does the same."""
+        return self.is_done
+
     async def wait_done(self) -> None:
         """Wait until `is_done`. Raises the error of an append that failed."""
         await self.wait()
@@ -122,6 +127,12 @@ class NewRecord(Pending):
         """Whether the append is answered, or has failed."""
         sent = self.batch.sent
         return sent is not None and self._answered_event(sent).is_set()
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the record is on disk, or its append has failed."""
+        sent = self.batch.sent
+        return sent is not None and sent.done.is_set()
 
     def _answered_event(self, sent: SentBatch) -> trio.Event:
         return sent.received if self._terms.ack is AckLevel.RECEIVED else sent.done

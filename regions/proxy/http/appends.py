@@ -111,7 +111,16 @@ class LineSocket:
             await self._changed.wait()
 
     async def send(self, message: str | bytes) -> None:
-        """Keep an answer; messages about the session say nothing about a line."""
+        """Keep an answer."""
+        self._keep(message)
+
+    async def send_all(self, messages: Sequence[str | bytes]) -> None:
+        """Keep several answers. Others run then: nobody reads these, so nothing else waits."""
+        for message in messages:
+            self._keep(message)
+        await trio.lowlevel.checkpoint()
+
+    def _keep(self, message: str | bytes) -> None:
         assert isinstance(message, str), "the session speaks JSON"
         if message.startswith((_ACK, _ERROR)):
             self.answers.append(message)

@@ -9,7 +9,7 @@ taken. A client is told to come back when half of the bound is free, at the spee
 answers, and not before those who were told earlier have come and been served. Several bytes
 are reckoned for each one that was refused, as a session sends all that it has. A little chance
 keeps apart those who are told at the same moment. Until its time, each further refusal tells a
-session the same time (`Comeback`).
+session the same time (`Comeback`), and the next one of its client if it ends (`Comebacks`).
 
 A frame may also have waited too long because the proxy had no time for it. Then it is refused
 as well, so that an answer that comes at all comes in time.
@@ -27,6 +27,7 @@ Invariant: a partition or client without a frame has no entry here.
 
 import math
 import random
+from collections import deque
 from collections.abc import Iterator
 
 import attrs
@@ -53,6 +54,9 @@ _RETURNED_PART = 2
 """A session is expected to send at most the bound divided by this."""
 _RETRY_S_MIN = 0.05
 _RETRY_S_MAX = 8.0
+_LEFT_MAX = 100
+_LEFT_CLIENTS_MAX = 10_000
+"""Comebacks that are kept of a client whose sessions have ended, and such clients."""
 _RETRY_SPREAD = 0.25
 """Clients come back sooner or later by up to this part of the time."""
 
@@ -68,6 +72,41 @@ class Comeback:
     def after_s(self, now_s: float) -> float:
         """How long that is from now on."""
         return round(max(self.until_s - now_s, _RETRY_S_MIN), 2)
+
+
+class Comebacks:
+    """Those of sessions and requests that have ended, until their time has come.
+
+    The next session or request of the client takes one over: it is likely the same program, and
+    should not be reckoned with once more.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[str, deque[Comeback]] = {}
+
+    def __repr__(self) -> str:
+        return f"Comebacks({self._left})"
+
+    def leave(self, client: str, comeback: Comeback, now_s: float) -> None:
+        """Keep one whose session has ended, unless its time has come."""
+        if comeback.until_s <= now_s:
+            return
+        left = self._left.pop(client, None) or deque(maxlen=_LEFT_MAX)
+        left.append(comeback)
+        self._left[client] = left  # Behind all others: the first is forgotten first.
+        if len(self._left) > _LEFT_CLIENTS_MAX:
+            del self._left[next(iter(self._left))]
+
+    def take(self, client: str, now_s: float) -> Comeback:
+        """One for a session that begins."""
+        left = self._left.get(client)
+        while left:
+            comeback = left.popleft()
+            if not left:
+                del self._left[client]
+            if comeback.until_s > now_s:
+                return comeback
+        return Comeback()
 
 
 @attrs.define(eq=False)
@@ -224,6 +263,11 @@ class AppendAdmission:
         error = OverCapacityError(told)
         error.retry_after_s = comeback.after_s(now_s)
         return error
+
+    def is_calm(self, partition: str, client: str) -> bool:
+        """Whether half of each bound is free: then any session may come back."""
+        shares = (self._proxy, *self._shares(partition, client))
+        return all(share.bytes <= share.bound // 2 for share in shares)
 
     def full_of(self, partition: str | None, client: str | None) -> str | None:
         """The one of these two that is full: a batch has to wait for it; None if neither is."""

@@ -1,5 +1,6 @@
 """Frames are refused early, and numbered records never overtake one that was refused."""
 
+import math
 import random
 from collections import Counter, deque
 
@@ -11,6 +12,7 @@ from regions.proxy.protocol.append_admission import (
     WRITERS_MAX,
     AppendAdmission,
     Comeback,
+    Comebacks,
     RefusedSeqs,
 )
 from topology.errors import OverCapacityError
@@ -142,6 +144,54 @@ def test_sessions_are_told_to_come_back_one_after_the_other_as_far_as_they_can_b
 
     # Three bytes are expected back for each refused one: 0.6 s of answers for each session.
     assert all(is_about(found, 2.5 + 0.6 * place) for place, found in enumerate(told_s))
+
+
+def test_a_program_that_opens_a_session_for_each_append_is_reckoned_with_once() -> None:
+    core, left = full_admission(bytes_per_s=1000, now_s=5.0), Comebacks()
+    for _ in range(50):
+        comeback = left.take("c", 5.0)
+        refusal_of(core, "p", "c", 200, now_s=5.0, comeback=comeback)
+        left.leave("c", comeback, 5.0)
+
+    refusal = refusal_of(core, "p", "d", 1, now_s=5.0)
+
+    assert refusal is not None
+    assert is_about(refusal.retry_after_s, 2.5 + 2.5)  # As if it had sent all in one session.
+
+
+def test_a_comeback_is_left_to_one_session_of_its_client_until_its_time() -> None:
+    left, first, second = Comebacks(), Comeback(until_s=7.0), Comeback(until_s=9.0)
+    for comeback in (first, second, Comeback(until_s=5.0)):
+        left.leave("c", comeback, 5.0)
+
+    assert left.take("d", 6.0) not in (first, second)
+    assert left.take("c", 8.0) is second
+    assert left.take("c", 8.0) not in (first, second)
+    assert repr(left) == "Comebacks({})"
+
+
+def test_the_comebacks_of_few_clients_and_sessions_are_kept() -> None:
+    left = Comebacks()
+    for number in range(10_001):
+        left.leave(f"{number}", Comeback(until_s=7.0), 5.0)
+    for number in range(101):
+        left.leave("c", Comeback(until_s=7.0, room_bytes=number), 5.0)
+
+    assert [left.take(one, 6.0).until_s for one in ("0", "1", "2")] == [-math.inf] * 2 + [7.0]
+    assert left.take("c", 6.0).room_bytes == 1
+
+
+def test_it_is_calm_while_half_of_each_bound_is_free() -> None:
+    core = admission()
+    core.take("p", "a", CLIENT_MAX // 2)
+    core.take("q", "b", CLIENT_MAX // 2)
+    is_calm = [core.is_calm(*one) for one in (("p", "a"), ("p", "c"))]
+    core.take("p", "a", 1)
+    is_calm += [core.is_calm(*one) for one in (("p", "a"), ("p", "c"))]
+    core.take("p", "d", PARTITION_MAX // 2)
+    is_calm += [core.is_calm(*one) for one in (("p", "c"), ("r", "c"))]
+
+    assert is_calm == [True, True, False, True, False, False]
 
 
 def test_one_session_cannot_put_off_all_others_for_long() -> None:

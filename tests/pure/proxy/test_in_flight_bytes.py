@@ -2,6 +2,7 @@
 
 import random
 from collections import deque
+from collections.abc import Sequence
 
 import attrs
 import trio
@@ -43,6 +44,9 @@ class Unread:
         return self.messages.popleft()
 
     async def send(self, message: str | bytes) -> None:
+        raise AssertionError("nobody is answered here")
+
+    async def send_all(self, messages: Sequence[str | bytes]) -> None:
         raise AssertionError("nobody is answered here")
 
     async def ping(self) -> None:
