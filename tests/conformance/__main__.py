@@ -3,6 +3,9 @@
     geolog stream create conformance/vectors
     python -m tests.conformance ws://HOST:PORT http://HOST:PORT
 
+With `--other ws://HOST:PORT`, another proxy of the cluster, it also plays redirects, and with
+`--drain COMMAND` what a proxy says that ends.
+
 It plays the vectors in tests/conformance/vectors against the proxy, any that claims to speak
 this protocol, and prints a table. Exit code 1 if one failed, 2 if it was called wrongly. Nobody
 else may append to the stream meanwhile.
@@ -14,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+import attrs
 import trio
 
 from tests.conformance.notation import NotationError
@@ -44,9 +48,21 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--only", default="", metavar="NAME", help="Play the vectors whose name has this text."
     )
+    parser.add_argument(
+        "--other", metavar="URL", help="WebSockets of another proxy of the same cluster."
+    )
+    parser.add_argument(
+        "--drain",
+        metavar="COMMAND",
+        help="Shell command that makes the proxy end in good order, as SIGTERM does; run last.",
+    )
     given = parser.parse_args(arguments)
     try:
-        target = target_of(given.urls, given.stream)
+        target = attrs.evolve(
+            target_of(given.urls, given.stream),
+            other=None if given.other is None else target_of([given.other], "").websocket,
+            drain=given.drain,
+        )
         vectors = [one for one in vectors_in() if given.only in one.name]
     except (ValueError, NotationError) as error:
         parser.error(str(error))
@@ -83,6 +99,8 @@ def table_of(vectors: Sequence[Vector], outcomes: Sequence[Outcome], target: Tar
     left_out = [
         f"not played: {case} (no {'http' if case == HTTP else 'ws'}:// URL)" for case in cases
     ]
+    needs = sorted({one.needs for one in vectors if one.needs and not target.has(one.needs)})
+    left_out += [f"not played: what needs {one}" for one in needs]
     count = f"{len(outcomes) - len(failures)} of {len(outcomes)} passed"
     parts = [rows, told, [*left_out, count]]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"

@@ -25,6 +25,7 @@ Document = dict[str, object]
 _PLACE = re.compile(r"\{([a-z_]+)\}")
 _IS_OF_KIND = {
     "integer": lambda found: type(found) is int,
+    "number": lambda found: type(found) in (int, float),
     "text": lambda found: isinstance(found, str),
     "bytes": lambda found: isinstance(found, bytes),
     "boolean": lambda found: isinstance(found, bool),

@@ -16,10 +16,13 @@ import trio_websocket
 import wsproto.utilities
 
 from tests.conformance.notation import Document, Memory, NotationError
-from tests.conformance.vector_files import HTTP, Step, Vector
+from tests.conformance.vector_files import DRAIN, HTTP, OTHER, Step, Vector
 
 ANSWER_S = 30.0
 """How long a proxy may take for one answer."""
+
+LATE_S = 90.0
+"""Likewise if it must wait for what does not come."""
 
 _MESSAGE_BYTES_MAX = 64 << 20
 _NORMAL = 1000
@@ -38,10 +41,18 @@ class Target:
     http: str | None
     """URL like http://HOST:PORT."""
     stream: str
+    other: str | None = None
+    """URL like ws://HOST:PORT of another proxy of the same cluster."""
+    drain: str | None = None
+    """Command that makes the proxy end in good order."""
 
     def takes(self, case: str) -> bool:
         """Whether the case can be played."""
         return (self.http if case == HTTP else self.websocket) is not None
+
+    def has(self, needs: str | None) -> bool:
+        """Whether there is what a vector needs."""
+        return {OTHER: self.other, DRAIN: self.drain}.get(needs or "", "") is not None
 
 
 @attrs.frozen
@@ -64,7 +75,7 @@ async def play(vector: Vector, case: str, target: Target, run: str) -> Outcome:
             for step in vector.steps:
                 at = step.number
                 if step.is_for(case):
-                    with trio.fail_after(ANSWER_S):
+                    with trio.fail_after(LATE_S if step.is_late else ANSWER_S):
                         await player.perform(step)
             nursery.cancel_scope.cancel(reason="the vector is played")
     except* (
@@ -79,7 +90,7 @@ async def play(vector: Vector, case: str, target: Target, run: str) -> Outcome:
     except* (UnexpectedError, OSError) as errors:
         failure = f"step {at}: {_first_of(errors)!s}"
     except* trio.TooSlowError:
-        failure = f"step {at}: nothing came within {ANSWER_S:g} s"
+        failure = f"step {at}: nothing came in time"
     except* NotationError as errors:
         failure = f"step {at} of the vector: {_first_of(errors)!s}"
     return Outcome(vector, case, failure)
@@ -98,12 +109,17 @@ class _Session:
 
     connection: trio_websocket.WebSocketConnection
     is_binary: bool
+    first: object = None
+    """A message that was received ahead."""
 
     async def send(self, document: object) -> None:
         packed = msgpack.packb(document) if self.is_binary else _json_text(document)
         await self.connection.send_message(packed)
 
     async def receive(self) -> object:
+        if self.first is not None:
+            first, self.first = self.first, None
+            return first
         frame = await self.connection.get_message()
         if isinstance(frame, bytes) != self.is_binary:
             wanted = "binary" if self.is_binary else "text"
@@ -128,14 +144,47 @@ class _Player:
             await self._connect(step)
         elif step.deed == "request":
             await self._request(step)
+        elif step.deed == "drain":
+            self._nursery.start_soon(self._drain)
         else:
             await self._talk(step, self._sessions[step.socket])
 
+    async def _drain(self) -> None:
+        # The command may wait until the proxy has ended, which waits for the sessions.
+        command = self._target.drain or ""
+        with trio.CancelScope(shield=True):
+            done = await trio.run_process(
+                command, shell=True, capture_stdout=True, capture_stderr=True, check=False
+            )
+        if done.returncode:
+            raise UnexpectedError(f"{command!r} ended with {done.returncode}")
+
     async def _connect(self, step: Step) -> None:
+        if step.document.get("at") == OTHER:
+            await self._find_other(step)
+            return
+        await self._open(step, self._url(step))
+
+    async def _find_other(self, step: Step) -> None:
+        """Connect to that of two proxies which does not own the partition.
+
+        One of them at least does not.
+        """
+        path = self._memory.text(str(step.document["connect"]))
+        for place in (self._target.websocket, self._target.other):
+            await self._open(step, f"{place}{path}")
+            session = self._sessions[step.socket]
+            session.first = await session.receive()
+            if isinstance(session.first, dict) and session.first.get("type") != "hello":
+                return
+            await session.connection.aclose(_NORMAL)
+        raise UnexpectedError("both proxies say that they own the partition")
+
+    async def _open(self, step: Step, url: str) -> None:
         offered = self._offered(step)
         connection = await trio_websocket.connect_websocket_url(
             self._nursery,
-            self._url(step),
+            url,
             subprotocols=offered or None,
             max_message_size=_MESSAGE_BYTES_MAX,
         )
@@ -157,7 +206,8 @@ class _Player:
             raise UnexpectedError(f"the handshake was not refused with {wanted}: {status}")
 
     def _url(self, step: Step) -> str:
-        return f"{self._target.websocket}{self._memory.text(str(step.document['connect']))}"
+        text = self._memory.text(str(step.document["connect"]))
+        return text if text.startswith("ws://") else f"{self._target.websocket}{text}"
 
     def _offered(self, step: Step) -> list[str]:
         offered = step.document.get("offering", [self._case])
@@ -216,13 +266,23 @@ class _Player:
     async def _request(self, step: Step) -> None:
         document = step.document
         method, _, target = self._memory.text(str(document["request"])).partition(" ")
-        status, text = await trio.to_thread.run_sync(
-            self._ask, method, target, self._body_of(document)
-        )
+        tries_max, announced = document.get("tries_max", 1), None
+        assert isinstance(tries_max, int)
+        if "announced_bytes_count" in document:
+            announced = str(document["announced_bytes_count"])
+        status, headers, text = 0, dict[str, str](), ""
+        for _ in range(tries_max):
+            status, headers, text = await trio.to_thread.run_sync(
+                self._ask, method, target, self._body_of(document), announced
+            )
+            if status == document["status"]:
+                break
         if status != document["status"]:
             raise UnexpectedError(
                 f"status {status}, not {document['status']}: {text.strip()!r:.300}"
             )
+        if "headers" in document:
+            self._compare(document["headers"], headers)
         if "answers" in document:
             self._compare(document["answers"], _answers_in(text))
 
@@ -237,13 +297,20 @@ class _Player:
             return b"x" * count
         return str(document["body"]).encode() if "body" in document else None
 
-    def _ask(self, method: str, target: str, body: bytes | None) -> tuple[int, str]:
+    def _ask(
+        self, method: str, target: str, body: bytes | None, announced: str | None
+    ) -> tuple[int, dict[str, str], str]:
+        """Send a request; announced: the length that it claims to have, if that is not true."""
         place = urlsplit(self._target.http or "").netloc
-        connection = http.client.HTTPConnection(place, timeout=ANSWER_S)
+        connection = http.client.HTTPConnection(
+            place, timeout=LATE_S if announced else ANSWER_S
+        )
         try:
-            connection.request(method, target, body)
+            told = {"content-length": announced} if announced else {}
+            connection.request(method, target, body, told)
             answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            headers = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, headers, answer.read().decode()
         finally:
             connection.close()
 
@@ -266,5 +333,5 @@ async def play_all(vectors: Sequence[Vector], target: Target, run: str) -> list[
         await play(vector, case, target, f"{run}-{vector.name}-{number}")
         for vector in vectors
         for number, case in enumerate(vector.cases)
-        if target.takes(case)
+        if target.takes(case) and target.has(vector.needs)
     ]

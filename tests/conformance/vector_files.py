@@ -13,9 +13,14 @@ FOLDER = Path(__file__).parent / "vectors"
 HTTP = "HTTP"
 """The case of a vector that plays over HTTP."""
 
-_FILE_KEYS = {"title", "subprotocols", "steps"}
+OTHER = "another proxy"
+DRAIN = "a drain"
+NEEDS = (OTHER, DRAIN)
+"""Further things that a vector may need besides a proxy."""
+
+_FILE_KEYS = {"title", "subprotocols", "steps", "needs", "is_dear"}
 _DEEDS = {
-    "connect": {"offering", "refused"},
+    "connect": {"offering", "refused", "at"},
     "send": set(),
     "send_text": set(),
     "send_hex": set(),
@@ -24,7 +29,11 @@ _DEEDS = {
     "expect_silence_s": set(),
     "expect_close": set(),
     "close": set(),
-    "request": {"lines", "body", "body_bytes_count", "status", "answers"},
+    "drain": set(),
+    "request": {
+        *("lines", "body", "body_bytes_count", "announced_bytes_count"),
+        *("status", "headers", "answers", "tries_max"),
+    },
 }
 """Deeds of a step, each with the further keys that go with it."""
 
@@ -42,6 +51,11 @@ class Step:
         """The name of the session that it is about."""
         return str(self.document.get("as", ""))
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the proxy has to wait for something that does not come."""
+        return "announced_bytes_count" in self.document
+
     def is_for(self, case: str) -> bool:
         """Whether it is part of this case."""
         return self.document.get("in", case) == case
@@ -55,11 +69,20 @@ class Vector:
     title: str
     cases: Sequence[str]
     steps: Sequence[Step]
+    needs: str | None = None
+    is_dear: bool = False
+    """Whether its client has to be left alone for a while afterwards."""
+
+    @property
+    def turn(self) -> tuple[bool, bool, str]:
+        """Its place in the order of play."""
+        return self.needs == DRAIN, self.is_dear, self.name
 
 
 def vectors_in(folder: Path = FOLDER) -> list[Vector]:
-    """All vectors of a folder, by name. NotationError."""
-    return [_vector_of(path) for path in sorted(folder.glob("*.json"))]
+    """All vectors of a folder, in the order of play. NotationError."""
+    found = [_vector_of(path) for path in folder.glob("*.json")]
+    return sorted(found, key=lambda one: one.turn)
 
 
 def _vector_of(path: Path) -> Vector:
@@ -69,11 +92,16 @@ def _vector_of(path: Path) -> Vector:
         raise NotationError(f"{path.name}: {error}") from error
     if not isinstance(document, dict) or document.keys() - _FILE_KEYS:
         raise NotationError(f"{path.name}: the keys are {sorted(_FILE_KEYS)}")
+    needs = document.get("needs")
+    if needs not in (None, *NEEDS):
+        raise NotationError(f"{path.name}: needs is {needs!r}, not one of {NEEDS}")
     return Vector(
         path.stem,
         str(document["title"]),
         [str(one) for one in document.get("subprotocols", [HTTP])],
         [_step_of(path, number, one) for number, one in enumerate(document["steps"], 1)],
+        needs,
+        bool(document.get("is_dear", False)),
     )
 
 

@@ -1,11 +1,13 @@
 """The conformance vectors hold for our proxies; the runner notices a server that is wrong."""
 
+import shlex
 import subprocess
 import sys
 
 import pytest
 import trio
 
+from sim.processes.drills.drilled_cluster import DemoCluster
 from tests.conformance.__main__ import STREAM
 from tests.conformance.notation import Memory, NotationError
 from tests.conformance.vector_files import vectors_in
@@ -13,7 +15,7 @@ from tests.foreign.lying_relay import open_lying_relay
 from tests.foreign.proxy_urls import QUORUMS, ProxyUrls
 from tests.static.checkout import ROOT
 from tests.system.addresses import free_addresses
-from tests.system.demo_process import DemoProcess
+from tests.system.demo_process import GEOLOG, DemoProcess
 
 
 @pytest.fixture(scope="session")
@@ -34,8 +36,17 @@ async def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-async def test_a_proxy_conforms(proxies: dict[str, ProxyUrls], stream: str) -> None:
-    done = await run(proxies["a"].websocket, proxies["a"].http)
+async def test_a_proxy_conforms(
+    demo: DemoProcess, proxies: dict[str, ProxyUrls], stream: str
+) -> None:
+    cluster = await DemoCluster.find(demo.directory)
+    stop = [*GEOLOG, "demo", "stop", proxies["a"].name]
+    drained = f"GEOLOG_CONFIG={shlex.quote(str(demo.config))} {shlex.join(stop)}"
+    done = await run(
+        *(proxies["a"].websocket, proxies["a"].http),
+        *("--other", proxies["b"].websocket, "--drain", drained),
+    )
+    await cluster.start(proxies["a"].name)
 
     table = done.stdout.decode()
     cases = sum(len(one.cases) for one in vectors_in())
@@ -50,6 +61,15 @@ async def test_a_proxy_that_forwards_to_the_owner_conforms_as_well(
 
     assert done.returncode == 0, done.stdout.decode()
     assert "not played: HTTP (no http:// URL)\n" in done.stdout.decode()
+
+
+async def test_vectors_that_need_more_than_a_proxy_are_left_out_and_told(
+    proxies: dict[str, ProxyUrls], stream: str
+) -> None:
+    done = await run(proxies["b"].websocket, "--only", "e")
+
+    assert done.returncode == 0, done.stdout.decode()
+    assert "not played: what needs another proxy\n" in done.stdout.decode()
 
 
 @pytest.mark.parametrize(
@@ -69,6 +89,7 @@ async def test_a_proxy_that_forwards_to_the_owner_conforms_as_well(
         (True, "http_append", b"HTTP/1.1 200", b"HTTP/1.1 201", "status 201, not 200"),
         (True, "http_append", b'"type":"end"', b'"type":"gap"', "type is 'gap', not 'end'"),
         (True, "http_unread", b'"outcome":"refused"', b'"outcome":"unknown"', "not 'refused'"),
+        (True, "http_too_m", b"HTTP/1.1 429", b"HTTP/1.1 503", "status 503, not 429"),
     ],
 )
 async def test_a_server_that_is_wrong_fails(
