@@ -15,7 +15,7 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from itertools import chain, islice
 from typing import assert_never
@@ -32,8 +32,8 @@ from geolog.wire.session.batches import messages_of
 from geolog.wire.session.codes import CLOSE_NORMAL, Code, close_code
 from geolog.wire.session.outgoing_messages import JOINED_BYTES_MAX
 from relay.bridge.home_feed import HomeFeed, HomeFeeds, TargetStanding
-from relay.bridge.home_log import open_home_log
-from relay.bridge.read_ahead import LogsReadAhead
+from relay.bridge.home_log import HomeLog, open_home_log
+from relay.bridge.read_ahead import LogsReadAhead, ReadTurn
 from relay.protocol.bridge_gate import BridgeGate
 from relay.protocol.bridge_messages import (
     AskWatermark,
@@ -44,7 +44,6 @@ from relay.protocol.bridge_messages import (
     ChannelEnded,
     DurableTold,
     FromHome,
-    RelayedEntry,
     TailTold,
     WatermarkTold,
     WindowTold,
@@ -321,6 +320,7 @@ class HomeBridge:
         """Open channels for what is relayed to the target, and end those of what is not."""
         while True:
             self._open_missing()
+            self._ahead.look()
             await trio.sleep(_LOOK_S)
 
     def _open_missing(self) -> None:
@@ -402,52 +402,53 @@ class HomeBridge:
         with scope:
             try:
                 async with self._ahead.reading(channel.core):
-                    position, is_at_end = fetch.position, False
-                    while not is_at_end:
-                        await self._ahead.wait_room(channel.core)
-                        async with self._ahead.turn():
-                            if self._ahead.has_room(channel.core):
-                                position, is_at_end = await self._read(channel, fetch, position)
+                    await self._read(channel, fetch)
+                    await self._ahead.wait_sent(channel.core)
             except GeologError as error:
                 if channel.number in self._channels:
                     gone = channel.core.on_gone(fetch, str(error), error.code)
                     self._perform(channel, gone)
 
-    async def _read(
-        self, channel: _HomeChannel, fetch: FetchAfter, position: Watermark | None
-    ) -> tuple[Watermark | None, bool]:
-        """Read on behind this position, until others want the turn, or a sealed log ends.
-
-        The place of the last entry, and whether the log has ended.
-        """
+    async def _read(self, channel: _HomeChannel, fetch: FetchAfter) -> None:
+        """Read the log in turns, until one that is sealed ends."""
 
         def on_compared() -> None:
             channel.core.on_compared(fetch)
             self._believe(channel)
 
-        core = channel.core
-        async with open_home_log(
-            self._feeds.log.scan_of(channel.feed.record, channel.name),
-            position,
-            first_sequence=fetch.first_sequence,
-            on_compared=on_compared,
-        ) as log:
-            while True:
-                entries: list[RelayedEntry] | None = None
-                async with self._ahead.patience():
-                    entries = await log.next_entries()
-                if not entries:
-                    return position, entries is not None
-                position = entries[-1].watermark
-                self.fetched_count += len(entries)
-                self._perform(channel, core.on_fetched(fetch, entries))
-                self._ahead.count(core)
-                self._believe(channel)
-                self._link.on_ready(channel.number)
-                self._awake.set()
-                await self._ahead.wait_room(core, has_turn=True)
-                if not self._ahead.has_room(core):
-                    return position, False  # Others want the turn.
+        log: HomeLog | None = None
+        has_ended = False
+        async with AsyncExitStack() as opened:
+            while not has_ended:
+                await self._ahead.wait_share(channel.core)
+                async with self._ahead.turn(channel.core) as turn:
+                    if log is None:
+                        opening = open_home_log(
+                            self._feeds.log.scan_of(channel.feed.record, channel.name),
+                            fetch.position,
+                            first_sequence=fetch.first_sequence,
+                            on_compared=on_compared,
+                        )
+                        log = await opened.enter_async_context(opening)
+                    has_ended = await self._read_turn(channel, fetch, log, turn)
+                    log.rest()
+
+    async def _read_turn(
+        self, channel: _HomeChannel, fetch: FetchAfter, log: HomeLog, turn: ReadTurn
+    ) -> bool:
+        """Read while the turn lasts, at least once; whether the log has ended."""
+        while True:
+            entries = await log.next_entries()
+            if not entries:
+                return True
+            self.fetched_count += len(entries)
+            self._perform(channel, channel.core.on_fetched(fetch, entries))
+            self._ahead.count(channel.core)
+            self._believe(channel)
+            self._link.on_ready(channel.number)
+            self._awake.set()
+            if not await self._ahead.wait_goes_on(turn):
+                return False
 
     def _perform(self, channel: _HomeChannel, effects: list[OutgoingEffect]) -> None:
         for effect in effects:
@@ -555,7 +556,10 @@ class HomeBridge:
                     channel.standing.stop(Code.UNAVAILABLE, stuck)
                     channel.standing.stalls_count += 1
                 raise UnavailableError(stuck)
-            for number in self._link.on_look(now_s=trio.current_time()):
+            look = self._link.on_look(now_s=trio.current_time())
+            for number, effects in look.stalled:
+                self._perform(self._channels[number], effects)
+            for number in look.stuck:
                 self._stop_stuck(self._channels[number])
             self._is_beat_due = True
             self._awake.set()

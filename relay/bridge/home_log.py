@@ -48,6 +48,10 @@ class HomeLog:
     def __repr__(self) -> str:
         return f"HomeLog({self._scan.name}, behind {self._last})"
 
+    def rest(self) -> None:
+        """Ask for nothing ahead until more is wanted."""
+        self._walk.rest()
+
     async def next_entries(self) -> list[RelayedEntry]:
         """The next entries, at least one; waits at the tail.
 

@@ -104,6 +104,7 @@ class OutgoingChannel:
         self._unanswered: deque[_Unanswered] = deque()
         self._why_stopped: StopChannel | None = None
         self._is_compared = False
+        self._is_stalled = False
         self.unanswered_bytes = 0
         self.sent_count = 0
         self.replayed_count = 0
@@ -182,11 +183,16 @@ class OutgoingChannel:
         """
         if self._state is not ChannelState.ASKING:
             return self._stop(_CONFLICT, "the target told its watermark twice")
-        self._state = ChannelState.REPLAYING
+        self._state, self._is_stalled = ChannelState.REPLAYING, False
         self._position = self._durable = self._told = watermark
         self._first_sequence = first_sequence
         self._is_compared = watermark is None
         return self._supply()
+
+    def on_stalled(self) -> list[OutgoingEffect]:
+        """The mirror takes nothing: read nothing for it until it does, and keep nothing."""
+        self._is_stalled = True
+        return self._stop_fetching()
 
     def on_buffered(self) -> list[OutgoingEffect]:
         """The buffer has changed."""
@@ -255,11 +261,15 @@ class OutgoingChannel:
             return self._stop(
                 _CONFLICT, f"the target calls {watermark} durable, but was sent {position} last"
             )
+        bytes_before = self.unanswered_bytes
         while self._unanswered and self._unanswered[0].watermark <= watermark:
             self.unanswered_bytes -= self._unanswered.popleft().length_bytes
         if self._durable is None or self._durable < watermark:
             self._durable = watermark
-        return []
+        if not self._is_stalled or self.unanswered_bytes == bytes_before:
+            return []
+        self._is_stalled = False
+        return self._supply()
 
     def on_ended(self, code: int, error: str) -> None:
         """The target has given the channel up."""
@@ -274,7 +284,7 @@ class OutgoingChannel:
 
     def _supply(self) -> list[OutgoingEffect]:
         """Say where the next entries come from, if that has changed."""
-        if self._state not in (ChannelState.REPLAYING, ChannelState.LIVE):
+        if self._is_stalled or self._state not in (ChannelState.REPLAYING, ChannelState.LIVE):
             return []
         is_at_edge = self._fetch is not None and self._is_at_edge
         if self._is_covered and not is_at_edge:
@@ -303,10 +313,14 @@ class OutgoingChannel:
 
     def _go_on_from_buffer(self) -> list[OutgoingEffect]:
         self._is_compared = True  # A buffer knows a place by its checksum.
-        self._fetched.clear()
-        self._fetched_bytes = 0
         if self._buffer.after(self._position) is None:
             self._state = ChannelState.LIVE
+        return self._stop_fetching()
+
+    def _stop_fetching(self) -> list[OutgoingEffect]:
+        """Read no more, and drop what was read."""
+        self._fetched.clear()
+        self._fetched_bytes = 0
         if self._fetch is None:
             return []
         self._fetch = None
@@ -315,7 +329,7 @@ class OutgoingChannel:
     def _stop(self, code: int, error: str) -> list[OutgoingEffect]:
         stop = StopChannel(code, error)
         self._why_stopped = stop
-        effects: list[OutgoingEffect] = [] if self._fetch is None else [StopFetching()]
+        effects = self._stop_fetching()
         self._leave()
         return [*effects, stop]
 

@@ -135,6 +135,16 @@ class _Owed:
         return self.is_asked or self.bytes > 0
 
 
+@attrs.frozen
+class LinkLook:
+    """Channels whose mirrors take nothing."""
+
+    stalled: list[tuple[int, list[OutgoingEffect]]]
+    """Those that are sent nothing more from now on, and what follows."""
+    stuck: list[int]
+    """Those that are to end."""
+
+
 class OutgoingLink:
     """The channels of one link, by number."""
 
@@ -278,9 +288,9 @@ class OutgoingLink:
             if owed.is_owed and owed.arrived_s is None and owed.since_s < sent_s:
                 owed.arrived_s = now_s
 
-    def on_look(self, *, now_s: float) -> list[int]:
-        """Look for mirrors that take nothing; the channels that are to end because of that."""
-        stuck = []
+    def on_look(self, *, now_s: float) -> LinkLook:
+        """Look for mirrors that take nothing."""
+        found = LinkLook([], [])
         for number, owed in self._owed.items():
             if owed.arrived_s is None:
                 continue
@@ -288,10 +298,11 @@ class OutgoingLink:
             if still_s >= self._bounds.stalled_s and not owed.is_stalled:
                 owed.is_stalled = True
                 self._stalled_bytes += owed.bytes
+                found.stalled.append((number, self._channels[number].on_stalled()))
             patience = ASKED_PATIENCE if owed.is_asked else 1
             if still_s >= patience * self._bounds.stuck_s:
-                stuck.append(number)
-        return stuck
+                found.stuck.append(number)
+        return found
 
     def rest(self) -> None:
         """Give out no further entries: another relay will send them."""

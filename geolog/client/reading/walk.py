@@ -126,6 +126,10 @@ class PartitionWalk:
         self._leave_tail()
         self._watch = None  # It calls this walk, so the two would be a cycle.
 
+    def rest(self) -> None:
+        """Ask for nothing ahead until the next chunk is wanted: answers take memory."""
+        self._close_stream()
+
     async def next_chunk(self) -> Chunk | TrimmedRun | None:
         """The next entries, in order; None at the end.
 

@@ -18,8 +18,10 @@ from geolog.wire.limits import DOCUMENT_BYTES_MAX, INT64_MAX
 from relay.bridge import home_bridge, read_ahead
 from relay.bridge.bridge_ends import BridgeConfig, BridgeEnds
 from relay.bridge.heard_tails import HeardTails
+from relay.bridge.home_bridge import HomeBridge
 from relay.bridge.home_feed import FeedConfig
-from relay.protocol.bridge_messages import BridgeHeartbeat, TailTold
+from relay.bridge.home_log import HomeLog
+from relay.protocol.bridge_messages import BridgeHeartbeat, RelayedEntry, TailTold
 from relay.protocol.outgoing import OutgoingChannel
 from relay.protocol.outgoing_link import LinkBounds, LinkBucket
 from relay.protocol.standby_buffer import BufferBounds
@@ -324,8 +326,17 @@ async def test_a_mirror_that_cannot_be_written_holds_up_no_other_of_its_link(
     assert failures == [], "the link was not dialled again"
 
 
+def read_ahead_bytes(bridge: HomeBridge) -> int:
+    """Bytes that all channels have read and not sent, counted one by one."""
+    cores = [bridge.link.channel(number) for number in range(1, 100)]
+    return sum(core.fetched_bytes for core in cores if core is not None)
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
 async def test_what_is_read_ahead_for_all_partitions_together_is_bounded(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    is_sealed: bool,  # noqa: FBT001 - A parameter of the test.
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     partitions, ahead_bytes, record_bytes = 16, 500_000, 50_000
     monkeypatch.setattr(read_ahead, "READERS_MAX", 2)
@@ -342,6 +353,8 @@ async def test_what_is_read_ahead_for_all_partitions_together_is_bounded(
         async with log.open_writer(STREAM) as writer:
             for number in range(10 * partitions):
                 await writer.append(noise(record_bytes, number), key=b"%d" % number)
+        if is_sealed:
+            await log.seal_stream(STREAM)
         await trio.sleep(2)
         slow_down(cluster, TARGET_RELAY, 2_000_000)
         most_bytes = 0
@@ -349,6 +362,7 @@ async def test_what_is_read_ahead_for_all_partitions_together_is_bounded(
             with trio.fail_after(300):
                 while any(one.lag_records for one in home.reports.report().streams):
                     for bridge in home.served:
+                        assert bridge.ahead_bytes == read_ahead_bytes(bridge)
                         most_bytes = max(most_bytes, bridge.ahead_bytes)
                     await trio.sleep(0.02)
             [bridge] = home.served
@@ -440,22 +454,76 @@ async def test_a_read_that_ends_after_the_next_one_began_leaves_that_one_counted
     assert (counted_bytes, ahead.bytes) == (60, 0)
 
 
-async def test_turns_to_read_go_round_although_one_has_found_the_end(
+async def test_turns_to_read_go_round_although_some_logs_are_at_their_ends(
     autojump_clock: MockClock,
 ) -> None:
     ahead = read_ahead.LogsReadAhead(100)
     had_turns: list[int] = []
 
     async def read(number: int) -> None:
-        async with ahead.reading(cast("OutgoingChannel", _Fetched())), ahead.turn():
+        channel = cast("OutgoingChannel", _Fetched())
+        async with ahead.reading(channel), ahead.turn(channel):
             had_turns.append(number)
-            async with ahead.patience():
-                await trio.sleep_forever()  # At the tail.
+            await trio.sleep_forever()  # At the end of its log.
 
     async with trio.open_nursery() as nursery:
         for number in range(3 * read_ahead.READERS_MAX):
             nursery.start_soon(read, number)
-        await trio.sleep(10)
+        for _ in range(5):
+            await trio.sleep(1)
+            ahead.look()
         nursery.cancel_scope.cancel()
 
     assert sorted(had_turns) == list(range(3 * read_ahead.READERS_MAX))
+
+
+async def test_nobody_gets_a_turn_while_all_together_have_read_too_much() -> None:
+    ahead = read_ahead.LogsReadAhead(100)
+    full, other = (cast("OutgoingChannel", _Fetched(size)) for size in (101, 0))
+    had_turn = trio.Event()
+
+    async def read() -> None:
+        async with ahead.reading(other), ahead.turn(other):
+            had_turn.set()
+
+    async with trio.open_nursery() as nursery, ahead.reading(full):
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        assert not had_turn.is_set()
+        cast("_Fetched", full).fetched_bytes = 100
+        ahead.count(full)
+        await had_turn.wait()
+
+
+async def test_logs_that_answer_slowly_are_all_read_though_many_want_a_turn(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions, next_entries = 12, HomeLog.next_entries
+
+    async def next_entries_slowly(log: HomeLog) -> list[RelayedEntry]:
+        await trio.sleep(1.5)
+        return await next_entries(log)
+
+    monkeypatch.setattr(read_ahead, "READERS_MAX", 2)
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+    ):
+        home.config = BridgeConfig(feed=FeedConfig(buffer=BufferBounds(entries_max=1)))
+        await create(log, partitions=partitions)
+        async with log.open_writer(STREAM) as writer:
+            for number in range(6 * partitions):
+                await writer.append(b"%d" % number, key=b"%d" % number)
+        await trio.sleep(2)
+        monkeypatch.setattr(HomeLog, "next_entries", next_entries_slowly)
+        async with open_target(cluster):
+            with trio.fail_after(60):
+                while True:
+                    reported = home.reports.report().streams
+                    if not any(one.lag_records for one in reported):
+                        break
+                    await trio.sleep(1)
+            [bridge] = home.served
+
+    assert bridge.fetched_count > partitions

@@ -384,21 +384,48 @@ def test_a_mirror_that_takes_nothing_is_left_out_of_the_window_and_ends_alone() 
 
     link.on_canary_sent(1, now_s=1)
     assert (len(filled), taken(link)) == (4, []), "it has the whole window"
-    assert link.on_look(now_s=5) == []
+    assert link.on_look(now_s=5).stuck == []
     assert taken(link) == [], "its entries may still be on their way"
 
     link.on_canary_arrived(1, now_s=6)
-    assert link.on_look(now_s=7.9) == []
+    assert link.on_look(now_s=7.9).stuck == []
     assert taken(link) == []
-    assert link.on_look(now_s=8) == []
+    assert link.on_look(now_s=8).stuck == []
     link.on_ready(1)
     assert [channel for channel, _ in taken(link)] == [2] * 4
     link.on_durable(2, other.entries[3].watermark, now_s=8.1)
     assert [channel for channel, _ in taken(link)] == [2] * 4
-    assert link.on_look(now_s=15.9) == []
-    assert link.on_look(now_s=16) == [1]
+    assert link.on_look(now_s=15.9).stuck == []
+    assert link.on_look(now_s=16).stuck == [1]
     link.end(1)
     assert link.unanswered_bytes == sum(one.length_bytes for one in other.entries[4:])
+
+
+def test_nothing_is_read_from_the_log_for_a_mirror_that_takes_nothing_until_it_goes_on() -> (
+    None
+):
+    log = home_log("11111")
+    buffer = buffer_with(log, after=4)
+    link = link_of(buffer)
+    fetch = fetch_of(link.on_told(1, None, now_s=0))
+    channel = link.channel(1)
+    assert channel is not None
+    channel.on_fetched(fetch, log.entries[:1])
+    link.on_ready(1)
+    sent = taken(link)
+    channel.on_fetched(fetch, log.entries[1:3])
+    link.on_canary_sent(1, now_s=1)
+    link.on_canary_arrived(1, now_s=2)
+
+    assert link.on_look(now_s=4).stalled == [(1, [StopFetching()])]
+    assert channel.fetched_bytes == 0
+    assert channel.on_buffered() == []
+    assert channel.on_fetched(fetch, log.entries[3:]) == []
+    again = fetch_of(link.on_durable(1, sent[0][1].watermark, now_s=5))
+    assert again.position == log.entries[0].watermark
+    channel.on_fetched(again, log.entries[1:])
+    link.on_ready(1)
+    assert [entry for _, entry in taken(link, now_s=5)] == log.entries[1:]
 
 
 def test_a_mirror_that_goes_on_is_sent_more_at_once() -> None:
@@ -408,11 +435,11 @@ def test_a_mirror_that_goes_on_is_sent_more_at_once() -> None:
     filled = taken(link)
     link.on_canary_sent(1, now_s=1)
     link.on_canary_arrived(1, now_s=2)
-    assert link.on_look(now_s=9) == []
+    assert link.on_look(now_s=9).stuck == []
     link.on_durable(1, filled[1][1].watermark, now_s=10)
 
     assert len(taken(link, now_s=10)) == 2
-    assert link.on_look(now_s=100) == [], "a later canary must arrive first"
+    assert link.on_look(now_s=100).stuck == [], "a later canary must arrive first"
 
 
 def test_a_canary_that_was_sent_before_an_entry_says_nothing_of_it() -> None:
@@ -423,7 +450,7 @@ def test_a_canary_that_was_sent_before_an_entry_says_nothing_of_it() -> None:
     taken(link, now_s=2)
     link.on_canary_arrived(1, now_s=3)
 
-    assert link.on_look(now_s=60) == []
+    assert link.on_look(now_s=60).stuck == []
     assert not link.is_stuck(now_s=12)
 
 
