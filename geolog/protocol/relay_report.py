@@ -27,7 +27,8 @@ class LinkState(enum.Enum):
     PAUSED = "paused"
     """An operator has paused it."""
     DOWN = "down"
-    """The target is not connected, or takes nothing; it goes on by itself once that is over."""
+    """The target is not connected, or takes nothing. It goes on by itself once the cause is
+    over, which may need somebody, as a full quota does: see the alarm."""
     STOPPED = "stopped"
     """It cannot go on by itself, and needs an operator: see the alarm."""
 
@@ -56,7 +57,8 @@ class RelayedStreamReport:
     lag_records: int | None = None
     lag_bytes: int | None = None
     lag_s: float | None = None
-    """Age of the first record that the target lacks, by the home's clock; at most."""
+    """Age of the first record that the target lacks, at most: the larger of that by its append
+    time and the time for which the coordinator has known of it."""
     buffered_records: int | None = None
     """Records in the coordinator's buffer."""
     buffered_bytes: int | None = None

@@ -50,7 +50,6 @@ from relay.protocol.bridge_messages import (
 )
 from relay.protocol.canary import PARTIAL_MARK
 from relay.protocol.outgoing import (
-    AllSent,
     ChannelState,
     FetchAfter,
     OutgoingChannel,
@@ -248,11 +247,11 @@ class HomeBridge:
                         self._is_over = True
             raise FencedError(f"{self._target} has opened a newer bridge")
         finally:
-            for channel in list(self._channels.values()):
-                self._drop(channel)
+            self._drop_all()
 
     def give_way(self) -> None:
         """End, because the target has a newer bridge: what this one tells may be old."""
+        self._drop_all()  # The newer one goes on with what this one knows.
         self._serving.cancel(reason="a newer bridge of this target was opened")
 
     async def _admit(self) -> bool:
@@ -382,11 +381,14 @@ class HomeBridge:
         self._drop(channel)
         self._tell(ChannelEnded(channel.number, code, error))
 
+    def _drop_all(self) -> None:
+        for channel in list(self._channels.values()):
+            self._drop(channel)
+
     def _drop(self, channel: _HomeChannel) -> None:
         if self._channels.pop(channel.number, None) is not None:
             channel.feed.listeners.remove(channel.on_buffered)
-            if channel.told_s is not None:
-                channel.standing.handed = AllSent(channel.core.position)
+            channel.standing.handed = channel.core.all_sent
         self._link.end(channel.number)
         self._ahead.count(channel.core)
         self._awake.set()  # It may have taken the room of others.
@@ -647,7 +649,7 @@ class HomeBridge:
                     channel = self._channels.get(number)
                     if channel is not None:
                         channel.core.on_ended(code, error)
-                        channel.standing.stop(code, error)
+                        channel.standing.stop(code, error, is_told=True)
                         self._drop(channel)
                 case BridgeHeartbeat(mark_us) if mark_us == PARTIAL_MARK:
                     self._link.on_partial(now_s=now_s)

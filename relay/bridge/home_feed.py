@@ -9,7 +9,7 @@ a standby that takes over has what its targets may lack.
 A feed begins at the tail, or where the target that is furthest behind stands, if that is known.
 It is trimmed by what every target has durably, and bounded for each partition and in all.
 
-Rules: PROTOCOL B5, B7, T1, T5, T6, T7 and T8.
+Rules: PROTOCOL B5, B7, T1, T2, T5, T6, T7 and T8.
 """
 
 import logging
@@ -75,6 +75,7 @@ class TargetStanding:
     """The last that the target itself told a coordinator; None if this member knows of none."""
     alarm: str | None = None
     """Why its channel was last stopped; None once it has gone on."""
+    alarm_code: int = 0
     needs_operator: bool = False
     """Whether that reason cannot go by itself."""
     stalls_count: int = 0
@@ -85,9 +86,16 @@ class TargetStanding:
     additions: int = 0
     """How often it had been added to the stream's targets when this began."""
 
-    def stop(self, code: int, error: str) -> None:
-        """Its channel has ended with an alarm."""
-        self.alarm, self.needs_operator = error, needs_operator(code)
+    def stop(self, code: int, error: str, *, is_told: bool = False) -> None:
+        """Its channel has ended with an alarm.
+
+        is_told: whether the target said so. Its first conflict may pass: older targets call it
+        one if another bridge feeds the mirror. The home finds out itself if the two differ.
+        """
+        is_again = self.alarm is not None and self.alarm_code == code
+        may_pass = is_told and code == Code.CONFLICT and not is_again
+        self.alarm, self.alarm_code = error, code
+        self.needs_operator = needs_operator(code) and not may_pass
         if self.needs_operator and code != Code.TRIMMED:
             self.heard = None  # Its mirror may not be a copy.
 

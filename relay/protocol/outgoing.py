@@ -103,6 +103,7 @@ class OutgoingChannel:
         self._fetch: FetchAfter | None = None
         self._unanswered: deque[_Unanswered] = deque()
         self._why_stopped: StopChannel | None = None
+        self._is_told = False
         self._is_compared = False
         self._is_stalled = False
         self.unanswered_bytes = 0
@@ -134,6 +135,16 @@ class OutgoingChannel:
     def told(self) -> Watermark | None:
         """The last entry that the target had when it was asked."""
         return self._told
+
+    @property
+    def all_sent(self) -> AllSent | None:
+        """All that was sent by now, by this relay or the one before it; None: not known."""
+        handed, position = self._handed, self._position
+        if not self._is_told:
+            return handed
+        if handed is None or handed.position is None:
+            return AllSent(position)
+        return AllSent(max(position, handed.position) if position else handed.position)
 
     def unanswered_behind(self, watermark: Watermark | None) -> list[int]:
         """Bytes of each entry behind this one that was sent, and is not told to be durable."""
@@ -183,7 +194,7 @@ class OutgoingChannel:
         """
         if self._state is not ChannelState.ASKING:
             return self._stop(_CONFLICT, "the target told its watermark twice")
-        self._state, self._is_stalled = ChannelState.REPLAYING, False
+        self._state, self._is_told, self._is_stalled = ChannelState.REPLAYING, True, False
         self._position = self._durable = self._told = watermark
         self._first_sequence = first_sequence
         self._is_compared = watermark is None

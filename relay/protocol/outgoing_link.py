@@ -14,8 +14,9 @@ target tells: on a slow link a large entry takes longer than any patience.
 A mirror that cannot be written must not hold up the others of its region. The target says
 which canary has arrived, so the home knows whose entries wait for a mirror, and not for the
 link. A channel of which that has been so for `stalled_s` gets nothing more to send, and what it
-owes does not count in the window. After `stuck_s` it ends alone, and is asked again. No channel
-may own more than a quarter of what the target takes, so that one alone cannot use up all.
+owes does not count in the window. After `stuck_s` it ends alone, and is asked again. While
+others have something to send, or are owed answers, a channel may own a quarter of what the
+target takes, and else three quarters: what is left is for those that come next.
 
 Messages hold as many entries as the connection takes in a moment (`MessageSize`), and so do
 heartbeats of the ends of logs.
@@ -53,8 +54,8 @@ class LinkBounds:
     Beyond it, partitions wait for their turn to be read."""
 
 
-_SHARE = 4
-"""The part of what a target takes that one of several channels may own is one of so many."""
+_PARTS = 4
+"""Parts of the window: one of several channels may own one, or all but one."""
 
 ASKED_PATIENCE = 3
 """A question may take so many times `stuck_s`: a mirror may have to be recovered first."""
@@ -343,10 +344,13 @@ class OutgoingLink:
         return None
 
     def _may_send(self, number: int) -> bool:
-        """Whether the channel gets more of the window now."""
+        """Whether the channel gets more of the window now: it leaves some to others."""
         owed = self._owed[number]
-        has_share = len(self._channels) == 1 or owed.bytes * _SHARE < self._window.bytes_max
-        return has_share and not owed.is_stalled
+        if len(self._channels) == 1:
+            return not owed.is_stalled
+        is_alone = not self._ready and owed.bytes == self._unanswered_bytes
+        parts = _PARTS - 1 if is_alone else 1
+        return not owed.is_stalled and owed.bytes * _PARTS < parts * self._window.bytes_max
 
     def _has_room(self, now_s: float) -> bool:
         moving_bytes = self._unanswered_bytes - self._stalled_bytes

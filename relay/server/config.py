@@ -40,8 +40,9 @@ class RelayConfig:
     window_bytes: int = 64 << 20
     """Most bytes that each home may send to this region before they are durable here. A home
     uses as many as fill the link, bandwidth x round trip; a slow mirror may keep all of them in
-    memory. As a home, this relay reads at most half as many bytes from its logs before it sends
-    them, for each target."""
+    memory. One of several partitions uses at most three quarters of them, and a quarter while
+    others are sent something, too. As a home, this relay reads at most half as many bytes from
+    its logs before it sends them, for each target."""
 
     link_bandwidth_bytes_per_s: int = 0
     """Most bytes per second to each target region, live records first. 0 sets no limit."""

@@ -35,7 +35,7 @@ _LINK = ("stream", "partition", "target")
 _GAUGES: tuple[tuple[str, str, Callable[[RelayedStreamReport], float | None]], ...] = (
     ("lag_records", "Records at home that the target lacks.", lambda one: one.lag_records),
     ("lag_bytes", "Bytes of them, at most.", lambda one: one.lag_bytes),
-    ("lag_seconds", "Age of the first of them, by the home's clock.", lambda one: one.lag_s),
+    ("lag_seconds", "Age of the first of them, at most.", lambda one: one.lag_s),
     (
         "durable_records",
         "Sequence behind the last record that is durable in the mirror.",
@@ -68,7 +68,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[RelayedStreamReport], float | None]],
     ("replayed_bytes", "Bytes of these entries.", lambda one: one.replayed_bytes),
     (
         "stalls",
-        "Links that were closed and dialled again because nothing moved.",
+        "Links that were dialled again, and mirrors asked again, because nothing moved.",
         lambda one: one.stalls_count,
     ),
     (

@@ -47,10 +47,11 @@ def status(**_: object) -> None:
     behind      The target is 5 s or more behind the home.
     paused      The target is sent nothing, until "geolog relay resume".
     down        The target is not connected or takes nothing, or no relay of the home
-                is up. It goes on by itself once that is over.
+                is up. It goes on by itself once the cause is over; the reason is printed.
     stopped     The link needs an operator; the reason is printed.
 
-    The lag counts from the end of the stream at home, by the home's clock.
+    The lag counts from the end of the stream at home, and is told too large rather
+    than too small.
     """  # noqa: D301 - click's mark for a block that keeps its lines.
 
 

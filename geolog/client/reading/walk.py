@@ -398,10 +398,11 @@ class PartitionWalk:
                 await self._scan.check_log()
                 if await self._ends_without_rows() or await self._ends_at_fork():
                     return self._gone.popleft() if self._gone else None
-                if self._scan.has_rows:  # If they are lost, the next read says so.
+                if self._scan.has_rows:  # The end of one that lost rows is never found again.
                     raise ConflictError(
-                        f"{self._scan.name} was begun again while it was read, and has nothing"
-                        f" from row {self._segment} on: open the reader again"
+                        f"{self._scan.name} was begun again while it was read, or has lost its"
+                        f" last rows: it has nothing from row {self._segment} on. Open the"
+                        " reader again; if that finds no end, the rows are lost"
                     )
                 raise DataLostError(
                     f"segment {self._segment} of {self._scan.name} existed when the read began,"

@@ -454,15 +454,25 @@ def test_a_canary_that_was_sent_before_an_entry_says_nothing_of_it() -> None:
     assert not link.is_stuck(now_s=12)
 
 
-def test_one_of_several_channels_owns_at_most_a_quarter_of_what_the_target_takes() -> None:
-    log = home_log("1" * 40)
-    longest_bytes = max(one.length_bytes for one in log.entries)
-    link = link_of(
-        buffer_with(log), buffer_with(home_log("1")), window_bytes=32 * longest_bytes
-    )
+def test_a_channel_owns_a_quarter_of_what_the_target_takes_and_more_while_it_is_alone() -> None:
+    one, other = home_log("1" * 40), home_log("1" * 40)
+    longest_bytes = max(entry.length_bytes for entry in one.entries)
+    buffer = buffer_with(other)
+    link = link_of(buffer_with(one), buffer, window_bytes=32 * longest_bytes)
     link.on_told(1, None, now_s=0)
+    link.on_told(2, other.end, now_s=0)
 
-    assert 8 <= len(taken(link)) <= 9
+    alone = taken(link)
+    assert 24 <= len(alone) <= 25, "three quarters of 32"
+    buffer.push(other.append(), now_s=0)
+    link.on_ready(2)
+    assert [channel for channel, _ in taken(link)] == [2]
+    link.on_durable(1, alone[-1][1].watermark, now_s=1)
+    shared = taken(link)
+    assert 8 <= len(shared) <= 9, "a quarter, while the other is owed an answer"
+    link.on_durable(2, other.entries[-1].watermark, now_s=2)
+    link.on_ready(1)
+    assert len(taken(link)) == 40 - len(alone) - len(shared)
 
 
 def test_bytes_of_a_message_that_is_on_its_way_are_progress() -> None:

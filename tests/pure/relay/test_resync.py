@@ -6,9 +6,12 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.client.reading.read_range import Begin
+from geolog.client.reading.scan import PartitionScan
 from geolog.client.reading.walk import open_walk
+from geolog.metadata.paths import ClusterPaths
 from geolog.partition.mirror_entry import MirrorEntry
 from geolog.protocol.ids import Sequence
+from geolog.protocol.read_end import PartitionEnd
 from relay.bridge.bridge_ends import BridgeEnds
 from sim.in_process import open_in_process_cluster
 from tests.pure.relay.test_bridges import open_home, open_target, wait_equal
@@ -211,6 +214,42 @@ async def test_a_reader_of_a_mirror_that_is_begun_again_is_not_told_that_data_is
         found = await values(log)
 
     assert len(found) == 6
+
+
+async def walk_to(scan: PartitionScan, end: PartitionEnd) -> None:
+    async with open_walk(scan, Begin(), end) as walk:
+        while await walk.next_chunk() is not None:
+            pass
+
+
+async def test_a_mirror_that_lost_its_last_rows_is_read_as_far_and_has_no_end_after_that(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as home,
+        cluster.open_client(TARGET) as log,
+    ):
+        await create(home)
+        for _ in range(3):
+            await Writing(home).append(2)
+        await relay(log)
+        mirror = await mirror_of(log)
+        scan = log._scan(await record_of(log), mirror)  # noqa: SLF001
+        end = await scan.end()
+        last = (await rows_of(home, mirror))[-1].row_number
+        path = ClusterPaths("default").segment(mirror, last)
+        async with cluster.store.open_session() as metadata:
+            stored = await metadata.find(path)
+            assert stored is not None
+            await metadata.delete(path, stored.version)
+        with pytest.raises(geolog.ConflictError, match=f"nothing from row {last} on"):
+            await walk_to(scan, end)
+        with pytest.raises(geolog.UnavailableError, match="could not be found"):
+            await values(log)
+        report = await home.verify_stream(STREAM)
+
+    assert not report.is_good
 
 
 async def test_while_a_mirror_is_empty_its_region_reads_at_home_and_all_is_verified(
