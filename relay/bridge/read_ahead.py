@@ -71,7 +71,8 @@ class LogsReadAhead:
         if channel in self._counted:
             self._bytes += channel.fetched_bytes - self._counted[channel]
             self._counted[channel] = channel.fetched_bytes
-            self._wake(channel)
+            if self._has_share(channel):
+                self._wake(channel)
             self._give_out()
 
     @asynccontextmanager
@@ -155,8 +156,10 @@ class LogsReadAhead:
                 if now_s - since_s < TURN_S:
                     break
                 del self._turns[oldest]
+                self._wake(oldest.channel)
             turn = self._queue.popleft()
             self._turns[turn] = now_s
             turn.begun.set()
         for turn in self._turns:
-            self._wake(turn.channel)
+            if self._queue or self.goes_on(turn):
+                self._wake(turn.channel)
