@@ -50,8 +50,9 @@ class FeedConfig:
     """Of each partition."""
 
     buffered_bytes_max: int = 256 << 20
-    """Bytes in the buffers of all partitions together. Above it, a partition drops its oldest
-    entry for each new one; targets that lack it are served from the log."""
+    """Bytes in the buffers of all partitions together, with what waits for its place there.
+    Above it, a partition drops its oldest entry for each new one, and keeps none waiting;
+    targets that lack it are served from the log."""
 
 
 @attrs.frozen
@@ -123,6 +124,8 @@ class HomeFeed:
     placing: MulticastPlacing = attrs.field(factory=MulticastPlacing)
     multicast_count: int = 0
     """Entries that the multicast brought first."""
+    counted_bytes: int = 0
+    """Its part of the bytes in all buffers, as `HomeFeeds` counts them."""
     reading: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _tail_us: int = 0
     _filling: tuple[Watermark | None] | None = None
@@ -230,13 +233,17 @@ class HomeFeed:
         """
         return self.buffer.bounds.bytes_max // 2
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in its buffer, and of entries of the multicast that wait for their place."""
+        return self.buffer.bytes_count + self.placing.waiting_bytes
+
     def fill_from(self, position: Watermark | None) -> None:
         """Begin the buffer again, behind this position: a target lacks what follows it."""
         if self._filling is not None and self._filling == (position,):
             return  # It was tried: the bounds have cut it since.
         self._filling = (position,)
         self.owner.forget(self)
-        self.placing = MulticastPlacing()
         self.buffer.begin_behind(position)
         self._following.cancel(reason="the buffer begins further back")
         self._tell()
@@ -363,9 +370,9 @@ class HomeFeed:
             assert taken is Taken.NEW, f"{self.name}: {entry.watermark} is {taken}"
             self._is_asked = False
             self.multicast_count += 1
+        self.owner.on_waiting(self)
 
     def _push(self, entry: RelayedEntry) -> Taken:
-        bytes_before = self.buffer.bytes_count
         taken = self.buffer.push(entry, now_s=trio.current_time())
         if taken is not Taken.NEW:
             return taken
@@ -381,7 +388,7 @@ class HomeFeed:
                 since_us=since_us,
             )
         self._tail_us = max(self._tail_us, header.append_time_us)
-        self.owner.on_taken(self, bytes_before)
+        self.owner.on_taken(self)
         return taken
 
     def _begin_again(self, why: str) -> None:
@@ -389,7 +396,6 @@ class HomeFeed:
         _log.warning("%s: the buffer begins again at the tail (%s)", self.name, why)
         self.failure = why
         self.owner.forget(self)
-        self.placing = MulticastPlacing()
         self._tell()
 
     def _tell(self) -> None:
@@ -429,7 +435,7 @@ class HomeFeeds:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes in all buffers."""
+        """Bytes in all buffers, and of entries that wait for their place in one."""
         return self._buffered_bytes
 
     def feed_named(self, stream: str, life: str, partition: int) -> HomeFeed | None:
@@ -484,22 +490,35 @@ class HomeFeeds:
 
     # The bound of all buffers.
 
-    def on_taken(self, feed: HomeFeed, bytes_before: int) -> None:
+    def on_taken(self, feed: HomeFeed) -> None:
         """A buffer has a new entry, and may have dropped old ones."""
-        self._buffered_bytes += feed.buffer.bytes_count - bytes_before
-        while self._buffered_bytes > self._config.buffered_bytes_max and len(feed.buffer) > 1:
-            self._buffered_bytes -= feed.buffer.drop_oldest()
+        while self._is_over(feed) and len(feed.buffer) > 1:
+            feed.buffer.drop_oldest()
+
+    def on_waiting(self, feed: HomeFeed) -> None:
+        """Entries of the multicast may wait for their place in a buffer, or wait no more."""
+        while self._is_over(feed) and len(feed.placing):
+            feed.placing.refuse_oldest()
 
     def shrink(self, feed: HomeFeed, durable: Watermark) -> None:
         """Forget what every target has."""
-        bytes_before = feed.buffer.bytes_count
         feed.buffer.trim(durable)
-        self._buffered_bytes += feed.buffer.bytes_count - bytes_before
+        self._count(feed)
 
     def forget(self, feed: HomeFeed) -> None:
         """Empty a buffer: where it begins is not known any more."""
-        self._buffered_bytes -= feed.buffer.bytes_count
         feed.buffer.clear()
+        feed.placing.clear()
+        self._count(feed)
+
+    def _is_over(self, feed: HomeFeed) -> bool:
+        """Whether there is more in all than may be, after a change of this one."""
+        self._count(feed)
+        return self._buffered_bytes > self._config.buffered_bytes_max
+
+    def _count(self, feed: HomeFeed) -> None:
+        self._buffered_bytes += feed.held_bytes - feed.counted_bytes
+        feed.counted_bytes = feed.held_bytes
 
 
 def _arrival_us() -> int:

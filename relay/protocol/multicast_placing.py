@@ -80,9 +80,18 @@ class MulticastPlacing:
         self._waiting[place] = encoded
         self._waiting_bytes += encoded.length_bytes
         while self._is_over():
-            self._drop(next(iter(self._waiting)))
-            self.refused_count += 1
+            self.refuse_oldest()
         return Offered.KEPT if place in self._waiting else Offered.REFUSED
+
+    def refuse_oldest(self) -> None:
+        """Let the reader of the log bring the entry that has waited longest."""
+        self._drop(next(iter(self._waiting)))
+        self.refused_count += 1
+
+    def clear(self) -> None:
+        """Forget the entries that wait."""
+        self._waiting.clear()
+        self._waiting_bytes = 0
 
     def next_after(self, end: Watermark | None) -> RelayedEntry | None:
         """The entry that belongs right behind the buffer's last one, if it has come."""

@@ -170,18 +170,12 @@ class StandbyBuffer:
             or (self._bytes_count > bounds.bytes_max and len(self._kept) > 1)
             or self._kept[0].since_s < now_s - bounds.age_s_max
         ):
-            self._drop_first()
+            self.drop_oldest()
 
     def trim(self, durable: Watermark) -> None:
         """Drop what every target has durably: everything up to this place."""
         while self._kept and self._kept[0].entry.watermark <= durable:
-            self._drop_first()
-
-    def drop_oldest(self) -> int:
-        """Drop the first entry; its bytes."""
-        bytes_before = self._bytes_count
-        self._drop_first()
-        return bytes_before - self._bytes_count
+            self.drop_oldest()
 
     def clear(self) -> None:
         """Forget everything: it has not begun."""
@@ -191,7 +185,8 @@ class StandbyBuffer:
         self._begin = None
         self._has_begun = False
 
-    def _drop_first(self) -> None:
+    def drop_oldest(self) -> None:
+        """Drop the first entry."""
         dropped = self._kept.popleft().entry
         del self._by_place[_place(dropped.watermark)]
         self._begin = dropped.watermark

@@ -59,8 +59,8 @@ class RelayConfig:
     """How long such an entry is kept, at most."""
 
     buffers_bytes: int = 256 << 20
-    """Bytes in the buffers of all partitions together. Above it, a partition drops its oldest
-    entry for each new one."""
+    """Bytes in the buffers of all partitions together, with what waits for its place there.
+    Above it, a partition drops its oldest entry for each new one."""
 
     redial_s: float = 0.5
     """Pause before a bridge that ended is dialled again."""

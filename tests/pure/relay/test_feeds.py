@@ -18,11 +18,12 @@ from geolog.wire.relay_report import (
     decode_report,
     encode_report,
 )
-from relay.bridge.home_feed import FeedConfig, HomeFeeds
+from relay.bridge.home_feed import FeedConfig, HomeFeed, HomeFeeds
 from relay.bridge.home_log import HomeLog
 from relay.protocol.bridge_messages import RelayedEntry
-from relay.protocol.standby_buffer import BufferBounds
+from relay.protocol.standby_buffer import BufferBounds, StandbyBuffer
 from sim.in_process import InProcessCluster, open_in_process_cluster
+from tests.pure.relay.logs import HomeLog as HomeLogOfEntries
 from tests.pure.relay.test_bridges import (
     address_of,
     open_ends,
@@ -31,7 +32,7 @@ from tests.pure.relay.test_bridges import (
     wait_equal,
 )
 from tests.pure.whole.clusters import append_each
-from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, create
+from tests.pure.whole.mirroring import HOME, REGIONS, STREAM, TARGET, create, record_of
 from topology.errors import InvalidArgumentError
 
 
@@ -293,6 +294,40 @@ async def test_all_buffers_together_stay_below_their_bound(autojump_clock: MockC
 
     assert feeds.buffered_bytes == sum(one.bytes_count for one in found)
     assert 100_000 < feeds.buffered_bytes <= 200_000 + 2 * 30_000
+
+
+async def test_entries_that_wait_for_their_place_count_in_the_bound_of_all_buffers(
+    autojump_clock: MockClock,
+) -> None:
+    bytes_max, most_bytes = 20_000, 0
+    entries = HomeLogOfEntries()
+    for _ in range(12):
+        entries.append(payload=noise(1_000))
+    async with open_in_process_cluster(REGIONS) as cluster, cluster.open_client(HOME) as log:
+        await create(log, partitions=5)
+        record = await record_of(log)
+        feeds = HomeFeeds(
+            region=HOME,
+            log=log,
+            now_us=cluster.now_us,
+            config=FeedConfig(buffered_bytes_max=bytes_max),
+        )
+        made = [
+            HomeFeed(name, record, feeds, StandbyBuffer(None, BufferBounds()))
+            for name in record.partition_names()
+        ]
+        for feed in made:
+            for entry in entries.entries[1:]:  # The reader has not brought the first one.
+                feed.on_multicast(entry.encoded)
+                most_bytes = max(most_bytes, sum(one.held_bytes for one in made))
+                assert feeds.buffered_bytes == sum(one.held_bytes for one in made)
+        refused_count = sum(one.placing.refused_count for one in made)
+        for feed in made:
+            feeds.forget(feed)
+
+    assert 15_000 < most_bytes <= bytes_max + 2_000
+    assert refused_count > 0
+    assert feeds.buffered_bytes == 0
 
 
 async def test_entries_that_were_read_before_a_buffer_began_further_back_are_read_again(
