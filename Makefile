@@ -77,7 +77,7 @@ format: $(STAMP)
 $(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo 'geolog needs Python 3.11 or newer; select one with make PYTHON=/path/to/python3' >&2; exit 1; }
-	@echo 'Setting up $(VENV) (once, about 1.1 GB on disk, half of it Spark): the lock files, then geolog.'
+	@echo 'Setting up $(VENV) once: a few minutes, without output; about 1.1 GB on disk, half of it Spark.'
 	@if [ -e $(BROKEN) ] || ! $(BIN)/python -c '' 2>/dev/null; then rm -rf $(VENV); fi
 	@$(PYTHON) -m venv $(VENV)
 	@touch $(BROKEN)

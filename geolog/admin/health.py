@@ -125,7 +125,7 @@ def judge(
         },
         repair_queue=cluster.queued_count,
         regions=dict(sorted(regions.items())),
-        streams=len(streams),
+        streams=len({one.name.partition("#")[0] for one in streams}),
         placement=ledgers.health,
         metadata=cluster.metadata,
     )

@@ -187,6 +187,7 @@ class HealthReport:
     regions: dict[str, int]
     """Number of nodes that are up, by region."""
     streams: int
+    """Number of streams, whatever partitions and mirrors they have."""
     placement: PlacementHealth
     """How closed and open fragments are placed."""
     metadata: str

@@ -23,6 +23,7 @@ from geolog.cli.terminal.stream_rows import (
     sorted_streams,
     stream_document,
     stream_row,
+    stream_settings,
 )
 from geolog.client.log import Log
 from geolog.client.placement_policies import own_policies
@@ -119,26 +120,7 @@ def _show(description: StreamDescription) -> None:
     if output != "table":
         show(description, output)
         return
-    document = attrs.asdict(description, recurse=False)
-    for name in ("partition_list", "mirror_list", "explanation", "survives_region_why_not"):
-        del document[name]
-    if description.survives_region is None:
-        del document["survives_region"]
-    if description.retention_s is None:
-        document["retention_s"] = "forever"
-    if description.retention_bytes is None:
-        document["retention_bytes"] = "all"
-    if description.relay_evict_bytes is None:
-        document["relay_evict_bytes"] = "holds all" if description.relay_to else None
-    document["relay_to"] = ", ".join(description.relay_to) or None
-    for name in ("rpo_max_s", "rpo_max_bytes"):
-        if document[name] is None:
-            del document[name]
-    document["rpo_targets"] = ", ".join(description.rpo_targets)
-    if description.rpo_max_s is None and description.rpo_max_bytes is None:
-        del document["rpo_targets"]
-    document["survive"] = description.survive or "set by its quorum sizes"
-    show(document, output)
+    show(stream_settings(description), output)
     for line in description.explanation:
         print(textwrap.fill(line, 96, initial_indent="  - ", subsequent_indent="    "))
     print()
@@ -148,14 +130,18 @@ def _show(description: StreamDescription) -> None:
         show([_mirror_row(one) for one in description.mirror_list], output)
 
 
+def _with_life(owner: str | None, *, is_alive: bool) -> str | None:
+    """The owner, and whether it is gone."""
+    return owner if owner is None or is_alive else f"{owner} (gone)"
+
+
 def _partition_row(partition: PartitionDescription) -> dict[str, object]:
     """Row of one partition, to fit 80 columns."""
     return {
         "partition": partition.partition,
-        "owner": partition.owner,
-        "is_alive": partition.owner_is_alive,
+        "owner": _with_life(partition.owner, is_alive=partition.owner_is_alive),
         "segments": partition.segments_count,
-        "first_sequence": partition.first_sequence,
+        "first": partition.first_sequence,
         "completed_to": partition.completed_sequence,
     }
 
@@ -165,10 +151,9 @@ def _mirror_row(mirror: MirrorDescription) -> dict[str, object]:
     return {
         "partition": mirror.partition,
         "mirror": mirror.region,
-        "owner": mirror.owner,
-        "is_alive": mirror.owner_is_alive,
+        "owner": _with_life(mirror.owner, is_alive=mirror.owner_is_alive),
         "rows": mirror.rows_count,
-        "first_sequence": mirror.first_sequence,
+        "first": mirror.first_sequence,
         "completed_to": mirror.completed_sequence,
         "evicted": mirror.evicted,
     }

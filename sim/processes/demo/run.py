@@ -100,13 +100,13 @@ async def _run_cluster(
     screen.starting(plan)
     async with open_cluster(plan) as cluster, open_control(cluster):
         _write_files(cluster, ports, options.ready_file)
-        screen.banner(cluster, trio.current_time() - started_s)
+        screen.banner(cluster.plan, trio.current_time() - started_s)
         if options.runs_workload:
             report = await tell_story(cluster, screen)
             screen.report(report)
             on_report(report)
         if options.stays:
-            screen.staying(cluster, stream=STREAM if options.runs_workload else None)
+            screen.staying(cluster.plan, stream=STREAM if options.runs_workload else None)
             await trio.sleep_forever()
 
 

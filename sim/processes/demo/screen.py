@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sim.processes.cluster.local import LocalCluster
 from sim.processes.cluster.plan import ClusterPlan, ServerPlan
 from sim.processes.demo.report import Latencies, QueryReport, StoryReport
 
@@ -43,8 +42,8 @@ class Screen:
         relays = f"{count} relays, " if (count := len(plan.of_kind("relay"))) else ""
         self._console.rule("[bold]geolog demo[/]", align="left")
         self._console.print(
-            f"starting {nodes} storage nodes, {proxies}{relays}{zookeepers} ZooKeeper servers "
-            f"in {len(plan.regions)} regions …"
+            f"starting {nodes} storage nodes, {proxies}{relays}{zookeepers} ZooKeepers in"
+            f" {len(plan.regions)} regions …"
         )
         if plan.wan is not None and len(plan.regions) > 1:
             wan = plan.wan.wan
@@ -54,9 +53,8 @@ class Screen:
             )
             self._console.print(f"[dim]emulated round trips: {', '.join(trips)}[/]")
 
-    def banner(self, cluster: LocalCluster, took_s: float) -> None:
+    def banner(self, plan: ClusterPlan, took_s: float) -> None:
         """Print what runs where, and commands to try."""
-        plan = cluster.plan
         table = Table(box=None, pad_edge=False, header_style="dim")
         kinds = {"storage": "storage nodes", "zookeeper": "ZooKeeper"}
         if plan.of_kind("proxy"):
@@ -125,20 +123,22 @@ class Screen:
     def _calls(self, calls: list[tuple[str, str]]) -> None:
         width = max(len(call) for call, _ in calls if len(call) <= _CALL_WIDTH_MAX)
         for call, remark in calls:
+            if remark and len(call) > _CALL_WIDTH_MAX:
+                self._console.print(f"  [dim]# {remark}:[/]", soft_wrap=True)
+                remark = ""  # Behind the call it would be cut in two by the edge.
             comment = f"  [dim]# {remark}[/]" if remark else ""
             self._console.print(f"  {call:<{width}}{comment}", soft_wrap=True)
 
-    def staying(self, cluster: LocalCluster, *, stream: str | None) -> None:
+    def staying(self, plan: ClusterPlan, *, stream: str | None) -> None:
         """Print the last lines of a demo that stays up. stream: what its story wrote, if any.
 
         The next steps stand here, too: the story has scrolled the first ones away.
         """
         if stream is not None:
             self._console.print("[dim]In another terminal, try:[/]")
-            self._calls(_after_story(cluster.plan, stream))
+            self._calls(_after_story(plan, stream))
         self._console.print(
-            "[bold]The cluster runs until Ctrl-C.[/] "
-            f"Logs: {_short(cluster.plan.directory)}/logs",
+            f"[bold]The cluster runs until Ctrl-C.[/] Logs: {_short(plan.directory)}/logs",
             soft_wrap=True,
         )
 

@@ -153,7 +153,7 @@ class _Story:
             "bad" if found.problems else "good",
             "queried",
             f"{found.rows_count:,} flights with Spark in {found.region}, {found.took_s:.1f} s;"
-            f" {found.own_share:.0%} of the bytes from {found.region}",
+            f" {found.own_share:.0%} from there",
         )
         return found
 

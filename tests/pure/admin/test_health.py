@@ -142,6 +142,15 @@ def test_three_regions_of_three_are_healthy_and_can_lose_one() -> None:
     assert report.regions == {"a": 3, "b": 3, "c": 3}
 
 
+def test_a_stream_counts_once_whatever_partitions_and_mirrors_it_has() -> None:
+    nodes = nodes_of("aaabbbccc")
+    ledger = open_ledger([nodes[0], nodes[3], nodes[6]])
+    names = ["s/s", "s/t#0", "s/t#1", "s/t#0, its mirror in b"]
+    report = judged(nodes, nodes, *(StreamState(name, THREE, ledger) for name in names))
+
+    assert report.streams == 2
+
+
 def test_with_one_of_three_regions_down_none_is_spare_and_each_node_is_a_reason() -> None:
     nodes = nodes_of("aaabbbccc")
     stream = StreamState("s/t", THREE, open_ledger([nodes[0], nodes[3], nodes[6]]))

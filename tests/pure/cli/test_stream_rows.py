@@ -3,7 +3,12 @@
 import attrs
 
 from geolog.catalog.descriptions import PartitionDescription, StreamDescription
-from geolog.cli.terminal.stream_rows import sorted_streams, stream_document, stream_row
+from geolog.cli.terminal.stream_rows import (
+    sorted_streams,
+    stream_document,
+    stream_row,
+    stream_settings,
+)
 
 
 def partition_of(
@@ -53,8 +58,8 @@ def stream_of(name: str, *partitions: PartitionDescription) -> StreamDescription
 
 
 def test_a_row_sums_up_the_partitions_of_a_stream() -> None:
-    one = partition_of(0, owner="proxy-1", size_bytes=100)
-    other = partition_of(1, owner="proxy-1", size_bytes=24)
+    one = partition_of(0, owner="proxy a-1 in a", size_bytes=100)
+    other = partition_of(1, owner="proxy a-1 in a", size_bytes=24)
 
     row = stream_row(stream_of("shop/orders", one, other))
 
@@ -63,9 +68,13 @@ def test_a_row_sums_up_the_partitions_of_a_stream() -> None:
         "partitions": 2,
         "size_bytes": 124,
         "survives": "1 region",
-        "owner": "proxy-1",
+        "owner": "proxy a-1",
         "retention": "forever",
     }
+
+
+def test_the_size_of_a_stream_is_unknown_while_its_first_segment_is_open() -> None:
+    assert stream_row(stream_of("s/s", partition_of(0)))["size_bytes"] is None
 
 
 def test_several_owners_are_counted_and_those_that_are_gone_are_told() -> None:
@@ -110,3 +119,18 @@ def test_the_largest_come_first_and_equals_in_the_order_of_their_names() -> None
     assert sorted_streams(streams, "name") == [equal, small, large]
     newer = attrs.evolve(equal, created_us=9)
     assert sorted_streams([small, newer], "created") == [newer, small]
+
+
+def test_settings_that_say_nothing_of_a_global_stream_are_left_out() -> None:
+    anywhere = stream_of("s/s", partition_of(0))
+    at_home = attrs.evolve(anywhere, mode="regional", home="eu-west", relay_to=["us-east"])
+    settings = stream_settings(at_home)
+
+    assert settings["home"] == "eu-west"
+    assert settings["relay_evict_bytes"] == "holds all"
+    assert settings.keys() - stream_settings(anywhere).keys() == {
+        "home",
+        "relay_to",
+        "relay_evict_bytes",
+        "on_isolation",
+    }
