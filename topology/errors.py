@@ -111,6 +111,10 @@ class FencedError(GeologError):
     code: ClassVar[int] = 412
 
 
+class OwnedDirectlyError(FencedError):
+    """A direct writer owns the partition, so no proxy takes it before that writer has left."""
+
+
 @public
 class TooLargeError(GeologError):
     """A record, batch, entry or frame exceeds its limit."""

@@ -257,6 +257,15 @@ class AppendSession:
             self._free_s = trio.current_time()
         return writer
 
+    async def _go_on_elsewhere(self, stack: AsyncExitStack) -> None:
+        """Leave the target, which has answered everything, for its successor."""
+        self._writers = {}
+        try:
+            await stack.aclose()
+        except* GeologError:  # Why the writers cannot go on: that is known.
+            pass
+        self._target = await self._target.open_successor(stack)
+
     # Frames in.
 
     async def _take_frames(self, stack: AsyncExitStack) -> None:
@@ -498,9 +507,9 @@ class AppendSession:
         if append.seq is not None and writer_id is None:
             raise InvalidArgumentError("seq needs a writer: name it in the frame or the path")
         due_s = math.inf if append.timeout_s is None else taken.arrived_s + append.timeout_s
-        while (successor := self._target.successor) is not None:
+        while self._target.successor is not None:
             if not self._unanswered:
-                self._target, self._writers = successor, {}
+                await self._go_on_elsewhere(stack)
                 refusal = self._overtaking(taken)  # Of one that the last owner has refused.
                 if refusal is not None:
                     raise refusal

@@ -3,15 +3,21 @@
 A session of one partition that this proxy owns hands its records to that owner. A session of a
 stream of several partitions, or one that asked for it, is forwarded: the proxy writes on its
 behalf through the proxies that own the partitions, itself included. A session that asked for it
-is forwarded from then on when this proxy loses the partition to another one, and so is any
-session whose partition was given up because nobody appended.
+is forwarded from then on when this proxy loses the partition to another one. A session whose
+partition was given up because nobody appended has it taken again, or is forwarded if another
+proxy takes it.
 
 Rules: PROTOCOL S28 and S33.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 
 from geolog.client.writing.partition_batcher import WriterConfig
 from geolog.client.writing.writer import Writer, open_linger
@@ -67,6 +73,14 @@ class AppendTarget(ABC):
         """The target from now on, if this one is lost and its session goes on elsewhere."""
         return None
 
+    async def open_successor(
+        self,
+        stack: AsyncExitStack,  # noqa: ARG002 - of those that open something.
+    ) -> "AppendTarget":
+        """That target, opened in the stack; there must be one."""
+        assert self.successor is not None, f"{self} goes on"
+        return self.successor
+
     @abstractmethod
     async def why_lost(self) -> GeologError:
         """The same after a failure, with who can append instead, if that can be found out."""
@@ -120,6 +134,22 @@ class OwnedTarget(AppendTarget):
             return None
         number = None if self._is_whole else self._owner.name.number
         return ForwardedTarget(self._host, self._stream, number)
+
+    async def open_successor(self, stack: AsyncExitStack) -> AppendTarget:
+        """This proxy again, if it takes a partition that was given up."""
+        if isinstance(self._owner.failure, RestingError):
+            number = self._owner.name.number
+            with suppress(
+                GeologError
+            ):  # The way through proxies finds out what to do about it.
+                return OwnedTarget(
+                    self._host,
+                    self._stream,
+                    await stack.enter_async_context(self._host.held.use(self._stream, number)),
+                    is_whole=self._is_whole,
+                    may_forward=self._may_forward,
+                )
+        return await super().open_successor(stack)
 
     async def why_lost(self) -> GeologError:
         """Why this proxy lost the partition, and who has it."""

@@ -3,10 +3,11 @@
 Theory of operation. Each channel is a task: it opens the partition's owner, hands batches to
 it, and sends the answers in order. One task reads the socket and never waits for a channel,
 because no channel may have more unanswered than its credit; a client that exceeds it loses the
-channel. But it waits at the bounds that all sessions keep together (`InFlightBytes`), also with
-a batch in hand while the batch's partition has too much unanswered. One task sends, from a
-queue. Answers to comparisons are as large as a batch may have rows, so they count as bytes in
-flight until they are sent.
+channel. Batches of a partition that has too much unanswered wait with their channel, and hold
+up no other, as long as few bytes do; the session itself waits at that bound, and at those of
+its client and of the proxy (`InFlightBytes`). One task sends, from a queue. Answers to
+comparisons are as large as a batch may have rows. So they count as answers that are not taken
+(`UntakenAnswers`), and are made once the client has taken earlier ones.
 
 A batch is opened and checked before the owner gets it: what readers could not read is never
 journaled.
@@ -69,6 +70,7 @@ from geolog.wire.session.channel_messages import (
 )
 from geolog.wire.session.outgoing_messages import OutgoingMessages
 from geolog.wire.session.told_errors import told
+from regions.proxy.changes import Changes
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.session_host import SessionHost, send_answer
 from regions.proxy.traffic import AppendOutcome
@@ -94,6 +96,9 @@ OUTGOING_BYTES_MAX = 1 << 20
 """Beyond so many requests, or bytes of answers that the client has not taken, a session takes
 no more messages: what a client asks for and does not take would fill the memory."""
 
+_COMPARED_MAX = 16
+"""Repeated batches of one session that are compared at the same time."""
+
 _TURN_MESSAGES = 100
 """Messages that a session takes before other tasks have a turn."""
 
@@ -109,11 +114,16 @@ class _Channel:
     """One channel: its partition's owner, and the batches without an answer, in order."""
 
     number: int
+    compare: Callable[[SendBatch, RepeatedRecords], Awaitable[BatchCompared]]
+    """Makes the answer to a repeated batch, once there is room for it."""
     partition: str = ""
     """The name for which its batches count."""
     owner: PartitionWriter | None = None
     answers: deque[tuple[int, float, BatchAnswer]] = attrs.field(factory=deque)
     """The size of each batch, when it came, and what makes its answer."""
+    waiting: deque[tuple[int, float, SendBatch | BadBatchError]] = attrs.field(factory=deque)
+    """Batches behind those, until the partition has room; the owner has not got them."""
+    waiting_changed: Changes = attrs.field(factory=Changes)
     unanswered_bytes: int = 0
     taken_count: int = 0
     answered_count: int = 0
@@ -142,8 +152,9 @@ class BatchSession:
         self._requests = trio.CapacityLimiter(_REQUESTS_MAX)
         self._requests_count = 0
         """Requests without an answer."""
-        self._has_less = trio.Event()
-        """Set when there is less to answer or to send."""
+        self._comparing = trio.CapacityLimiter(_COMPARED_MAX)
+        self._has_less = Changes()
+        """Told when there is less to answer or to send."""
 
     def __repr__(self) -> str:
         return f"BatchSession({len(self._channels)} channels)"
@@ -154,7 +165,7 @@ class BatchSession:
             await self._serve()
         finally:
             self._put_down(self._in_hand_bytes)
-            self._host.in_flight.give_back(self._compared_bytes)
+            self._host.answers.give_back(self._client, self._compared_bytes)
 
     async def _serve(self) -> None:
         async with open_background() as nursery:
@@ -179,7 +190,16 @@ class BatchSession:
             or self._outgoing.size_bytes >= OUTGOING_BYTES_MAX
         ):
             await self._has_less.wait()
-            self._has_less = trio.Event()
+
+    async def _compare(self, message: SendBatch, records: RepeatedRecords) -> BatchCompared:
+        async with self._comparing:
+            while True:
+                if self._host.answers.is_full(self._client):
+                    await self._host.answers.wait_room(self._client)
+                elif self._outgoing.size_bytes >= OUTGOING_BYTES_MAX:
+                    await self._has_less.wait()
+                else:
+                    return await _compared(message, records)
 
     # Out.
 
@@ -189,7 +209,7 @@ class BatchSession:
         if isinstance(message, BatchCompared):
             counted_bytes = len(frame)
             self._compared_bytes += counted_bytes
-            self._host.in_flight.take(counted_bytes)
+            self._host.answers.take(self._client, counted_bytes)
         self._outgoing.push(frame, counted_bytes=counted_bytes)
         self._has_outgoing.set()
 
@@ -200,10 +220,10 @@ class BatchSession:
             while self._outgoing:
                 frames, counted_bytes = self._outgoing.take()
                 await send_answer(self._socket, frames)
-                self._has_less.set()
+                self._has_less.tell()
                 if counted_bytes:
                     self._compared_bytes -= counted_bytes
-                    self._host.in_flight.give_back(counted_bytes)
+                    self._host.answers.give_back(self._client, counted_bytes)
 
     async def _watch_drain(self) -> None:
         await self._host.draining.wait()
@@ -215,17 +235,17 @@ class BatchSession:
         try:
             decoded = decode_from_client(message)
             if isinstance(decoded, SendBatch):
-                await self._wait_partition(decoded.channel)
+                await self._wait_room(decoded.channel)
             self._take(nursery, decoded)
         except BadBatchError as error:
-            self._refuse(error, len(message))
+            self._come(error, len(message))
         except DamagedBytesError as error:
             raise InvalidArgumentError(f"the message is damaged: {error}") from error
 
     def _take(self, nursery: trio.Nursery, message: BatchesFromClient) -> None:
         match message:
             case SendBatch():
-                self._append(message)
+                self._come(message, message.sealed.length_bytes)
             case OpenChannel():
                 self._open(nursery, message)
             case CloseChannel(number):
@@ -235,7 +255,7 @@ class BatchSession:
             case AskStanding():
                 self._requests_count += 1
                 ask = partial(self._ask_standing, message)
-                nursery.start_soon(self._answer_request, message.channel, message.request, ask)
+                nursery.start_soon(self._answer_in_turn, message.channel, message.request, ask)
             case DescribeRequest():
                 self._requests_count += 1
                 describe = partial(self._describe, message)
@@ -243,10 +263,22 @@ class BatchSession:
             case _:
                 assert_never(message)
 
-    async def _wait_partition(self, number: int) -> None:
+    async def _wait_room(self, number: int) -> None:
+        """With a batch in hand, wait for its partition if too many bytes wait already."""
         channel = self._channels.get(number)
-        if channel is not None and channel.owner is not None:
+        if (
+            channel is not None
+            and channel.owner is not None
+            and not self._host.in_flight.may_wait(self._client)
+        ):
             await self._host.in_flight.wait_partition(channel.partition)
+
+    async def _answer_in_turn(self, number: int, request: int, answer: Answer) -> None:
+        """Answer behind the batches of the channel that came before."""
+        channel = self._channels.get(number)
+        while channel is not None and channel.waiting and channel.owner is not None:
+            await channel.waiting_changed.wait()
+        await self._answer_request(number, request, answer)
 
     async def _answer_request(self, channel: int, request: int, answer: Answer) -> None:
         async with self._requests:
@@ -257,7 +289,7 @@ class BatchSession:
             except GeologError as error:
                 self._tell(RequestRefused(channel, request, told(error)))
         self._requests_count -= 1
-        self._has_less.set()
+        self._has_less.tell()
 
     async def _describe(self, message: DescribeRequest) -> BatchesFromProxy:
         stream = await self._host.find_stream(
@@ -297,7 +329,7 @@ class BatchSession:
         if refusal is not None:
             self._tell(ChannelClosed(channel=message.channel, error=told(refusal)))
             return
-        channel = self._channels[message.channel] = _Channel(message.channel)
+        channel = self._channels[message.channel] = _Channel(message.channel, self._compare)
         nursery.start_soon(self._run_channel, channel, message)
 
     async def _run_channel(self, channel: _Channel, message: OpenChannel) -> None:
@@ -307,7 +339,11 @@ class BatchSession:
         finally:
             self._host.channels.give_back(self._client)
             self._free_batches(channel, sum(size_bytes for size_bytes, *_ in channel.answers))
+            waiting_bytes = sum(size_bytes for size_bytes, *_ in channel.waiting)
+            self._host.in_flight.give_back_waiting(self._client, waiting_bytes)
             channel.answers.clear()
+            channel.waiting.clear()
+            channel.waiting_changed.tell()
         if self._channels.get(channel.number) is channel:
             del self._channels[channel.number]
         if closed is not None:
@@ -345,7 +381,7 @@ class BatchSession:
 
         It then opens another channel, and sends what the owner has refused meanwhile again.
         """
-        has_refused = bool(channel.answers)
+        has_refused = bool(channel.answers or channel.waiting)
         channel.taken_count, channel.is_resting = channel.answered_count, True
         if not has_refused:
             await channel.woken.wait()
@@ -392,6 +428,7 @@ class BatchSession:
         )
         async with open_background() as nursery:
             nursery.start_soon(self._watch_owner, channel, owner)
+            nursery.start_soon(self._hand_on_waiting, channel)
             while owner.failure is None or channel.answers:
                 while channel.answers:
                     size_bytes, taken_s, answer = channel.answers[0]
@@ -413,7 +450,7 @@ class BatchSession:
 
     async def _why_over(self, channel: _Channel, owner: PartitionWriter) -> GeologError:
         """Why the channel ends; from now on it takes nothing more."""
-        channel.owner = None
+        self._take_no_more(channel)
         if isinstance(owner.failure, RestingError):
             return owner.failure
         return await self._host.why_lost(owner)
@@ -422,45 +459,81 @@ class BatchSession:
         await owner.wait_ended()
         channel.has_answers.set()
 
-    def _append(self, message: SendBatch) -> None:
-        """Hand a batch to the channel's owner.
+    def _take_no_more(self, channel: _Channel) -> None:
+        """The owner gets nothing more; requests that wait behind batches are answered."""
+        channel.owner = None
+        channel.waiting_changed.tell()
+
+    async def _hand_on_waiting(self, channel: _Channel) -> None:
+        """Hand batches that wait to the owner, as the partition has room."""
+        while True:
+            while not channel.waiting:
+                await channel.waiting_changed.wait()
+            await self._host.in_flight.wait_partition(channel.partition)
+            if channel.owner is None:  # The channel ends, and its client is told of these.
+                return
+            size_bytes, came_s, batch = channel.waiting.popleft()
+            self._host.in_flight.give_back_waiting(self._client, size_bytes)
+            self._count_batch(channel, size_bytes)
+            self._hand_on(channel, batch, size_bytes, came_s)
+            channel.waiting_changed.tell()
+
+    def _come(self, batch: SendBatch | BadBatchError, size_bytes: int) -> None:
+        """Hand a batch to the channel's owner, or keep it until its partition has room.
 
         A batch for a channel that has ended is dropped: the client is told how many were taken.
         """
-        size_bytes = message.sealed.length_bytes
-        channel = self._channel_taking(message.channel, message.number, size_bytes)
-        if channel is not None:
-            assert channel.owner is not None
-            answer = self._answer_to(message, channel, channel.owner)
-            channel.answers.append((size_bytes, trio.current_time(), answer))
+        channel = self._channel_taking(batch.channel, batch.number, size_bytes)
+        if channel is None:
+            return
+        came_s = trio.current_time()
+        if channel.waiting or self._host.in_flight.is_partition_full(channel.partition):
+            self._host.in_flight.take_waiting(self._client, size_bytes)
+            channel.waiting.append((size_bytes, came_s, batch))
+            channel.waiting_changed.tell()
+        else:
+            self._count_batch(channel, size_bytes)
+            self._hand_on(channel, batch, size_bytes, came_s)
 
-    def _refuse(self, error: BadBatchError, size_bytes: int) -> None:
-        """Refuse, in its turn, a batch that was sealed wrongly."""
-        channel = self._channel_taking(error.channel, error.number, size_bytes)
-        if channel is not None:
-            answer = partial(_refused, error, error)
-            channel.answers.append((size_bytes, trio.current_time(), answer))
+    def _hand_on(
+        self,
+        channel: _Channel,
+        batch: SendBatch | BadBatchError,
+        size_bytes: int,
+        came_s: float,
+    ) -> None:
+        """Have the owner answer a batch; in its turn, refuse one that was sealed wrongly."""
+        assert channel.owner is not None
+        channel.taken_count += 1
+        if isinstance(batch, BadBatchError):
+            answer: BatchAnswer = partial(_refused, batch, batch)
+        else:
+            answer = self._answer_to(batch, channel, channel.owner)
+        channel.answers.append((size_bytes, came_s, answer))
+        channel.has_answers.set()
 
     def _channel_taking(self, channel: int, number: int, size_bytes: int) -> _Channel | None:
-        """The channel, if it takes a batch of this number and size; it is counted then."""
+        """The channel, if it takes a batch of this number and size."""
         found = self._channels.get(channel)
         if found is None:
             return None
         if found.owner is None:
             found.woken.set()
             return None
-        if number != found.taken_count:
+        due = found.taken_count + len(found.waiting)
+        if number != due:
             self._end_channel(
                 found,
                 InvalidArgumentError(
                     f"batch {number} on channel {channel} is out of order: the next one is"
-                    f" {found.taken_count}"
+                    f" {due}"
                 ),
             )
             return None
         found.unanswered_bytes += size_bytes
         limit_bytes = self._host.config.credit_bytes + size_bytes
-        if found.unanswered_bytes > limit_bytes or len(found.answers) >= UNANSWERED_MAX:
+        unanswered_count = len(found.answers) + len(found.waiting)
+        if found.unanswered_bytes > limit_bytes or unanswered_count >= UNANSWERED_MAX:
             self._end_channel(
                 found,
                 OverCapacityError(
@@ -469,9 +542,6 @@ class BatchSession:
                 ),
             )
             return None
-        found.taken_count += 1
-        self._count_batch(found, size_bytes)
-        found.has_answers.set()
         return found
 
     def _end_channel(self, channel: _Channel, error: GeologError) -> None:
@@ -496,7 +566,7 @@ class BatchSession:
         if _is_moving(sent.answer):
             # The client sends this one again elsewhere, and all behind it. The owner may go on,
             # if nobody takes the partition: it must get none of them here.
-            channel.owner = None
+            self._take_no_more(channel)
         return partial(_answered, message, channel, owner, sent)
 
 
@@ -521,7 +591,7 @@ async def _answered(
                 message.channel, message.number, segment, entry, slot, first, valid_ms
             )
         case Repeated(records):
-            compared = await _compared(message, records)
+            compared = await channel.compare(message, records)
             # An owner that has failed does not know; the next one does.
             return None if owner.failure is not None and _is_in_doubt(compared) else compared
         case AppendRefused(error=HandedOverError()) | OwnerEnded(failure=HandedOverError()):

@@ -40,6 +40,7 @@ from regions.proxy.protocol.ownership import (
 from topology.errors import (
     FencedError,
     GeologError,
+    OwnedDirectlyError,
     RegionUnavailableError,
     RestingError,
     UnavailableError,
@@ -265,7 +266,7 @@ class HeldPartitions:
                     " appends are taken there alone"
                 )
             case Nowhere():
-                raise FencedError(
+                raise OwnedDirectlyError(
                     f"{owner.owner} writes {name} directly: append there, or end it, and send"
                     " again"
                 )

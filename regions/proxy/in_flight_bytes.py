@@ -3,13 +3,13 @@
 Theory of operation. A message counts from the moment its session takes it; until then it is
 unread, which has a bound of its own. At the bound sessions stop taking messages. They wait in
 the order in which they came, and one takes its message before the next may: so the bound is
-passed by one message, and not by one for each session. Answers to comparisons of batches count,
-too, until they are sent; those to frames have a bound of their own, see `UntakenAnswers`.
+passed by one message, and not by one for each session. Answers have a bound of their own, see
+`UntakenAnswers`.
 
 Appends also count for their partition and their client (`AppendAdmission`). Frames and lines
 above those bounds are refused. Sealed batches wait instead, as their clients have credit
-and are held back anyway: unread while their client has its share (`next_of`), and in the hand
-of their session while their partition has (`wait_partition`).
+and are held back anyway: unread while their client has its share (`next_of`), and with
+their channel, or in the hand of their session, while their partition has (`wait_partition`).
 
 Answers free the bytes without any reading, and a client that takes no answers loses its
 session, so no session waits for another's client for long.
@@ -29,6 +29,11 @@ REFUSED_BYTES_MAX = 64 << 20
 _REFUSED_BYTES_MAX_CLIENT = 16 << 20
 """The same, of one client."""
 
+_WAITING_PART = 4
+_WAITING_PART_CLIENT = 8
+"""Batches may wait for their partitions without their sessions up to these parts of the bound,
+of all clients and of one: so a partition that stands still cannot fill the proxy."""
+
 
 class InFlightBytes:
     """A bound that sessions keep together, and the shares of it."""
@@ -43,6 +48,9 @@ class InFlightBytes:
         self._freed: dict[str, trio.Event] = {}
         """Of the partitions and clients for which batches wait."""
         self._comebacks = Comebacks()
+        self._waiting_bytes = 0
+        """Of batches that wait for their partition."""
+        self._waiting_by_client: dict[str, int] = {}
         self._refused_bytes = 0
         self._refused_by_client: dict[str, int] = {}
 
@@ -178,6 +186,35 @@ class InFlightBytes:
         self.take(len(message))
         self.take_share(None, client, len(message))
         return message
+
+    def is_partition_full(self, partition: str) -> bool:
+        """Whether a batch for it has to wait, as others may do already."""
+        return partition in self._freed or self._admission.full_of(partition, None) is not None
+
+    def may_wait(self, client: str) -> bool:
+        """Whether batches of a client may wait for their partition without their session."""
+        of_client = self._waiting_by_client.get(client, 0)
+        return (
+            self._waiting_bytes < self.max_bytes // _WAITING_PART
+            and of_client < self.max_bytes // _WAITING_PART_CLIENT
+        )
+
+    def take_waiting(self, client: str, count: int) -> None:
+        """Count a batch that waits for its partition."""
+        self.take(count)
+        self.take_share(None, client, count)
+        self._waiting_bytes += count
+        self._waiting_by_client[client] = self._waiting_by_client.get(client, 0) + count
+
+    def give_back_waiting(self, client: str, count: int) -> None:
+        """Note that it waits no more: it counts for its partition, or its session has ended."""
+        if not count:
+            return
+        self.give_back_share(None, client, count)
+        self._waiting_bytes -= count
+        self._waiting_by_client[client] -= count
+        if not self._waiting_by_client[client]:
+            del self._waiting_by_client[client]
 
     async def wait_partition(self, partition: str) -> None:
         """Wait until the partition has room for another batch."""

@@ -66,7 +66,7 @@ class SessionHost:
     now_us: Callable[[], int]
     in_flight: InFlightBytes
     answers: UntakenAnswers
-    """Of append sessions."""
+    """To frames, and to repeated batches."""
     origins: Origins
     traffic: Traffic = attrs.field(factory=Traffic)
     channels: ClientConnections = attrs.field(init=False)

@@ -60,6 +60,7 @@ from topology.errors import (
     ClosedError,
     GeologError,
     OutcomeUnknownError,
+    OwnedDirectlyError,
     UnavailableError,
 )
 
@@ -75,7 +76,7 @@ _FAILED_MAX = 8
 """Proxies to ask last, because they have failed just now."""
 
 _KINDS: dict[str, type[GeologError]] = {
-    one.__name__: one for one in (ForgottenSeqError, RepeatUnreadError)
+    one.__name__: one for one in (ForgottenSeqError, OwnedDirectlyError, RepeatUnreadError)
 }
 
 
@@ -319,7 +320,7 @@ class RemotePartition:
             if closed.location is not None:
                 self._routes.on_found(self.name, Address.parse(closed.location))
             elif not _may_recover(closed.error):
-                raise error_of(closed.error)
+                raise error_of(closed.error, _KINDS)
 
     def _tell_channel(self) -> None:
         changed, self._channel_changed = self._channel_changed, trio.Event()
@@ -407,7 +408,7 @@ class RemotePartition:
         is_home_away = closed.error.code == Code.REGION_UNAVAILABLE and self._opened is not None
         if is_home_away or _may_recover(closed.error):
             raise UnavailableError(f"proxy {address}: {closed.error.error}")
-        raise error_of(closed.error)
+        raise error_of(closed.error, _KINDS)
 
 
 def _tell(batches: Iterable[RemoteBatch]) -> None:

@@ -35,6 +35,7 @@ from topology.errors import (
     GeologError,
     InvalidArgumentError,
     NoSuchStreamError,
+    OwnedDirectlyError,
     TooLargeError,
 )
 
@@ -398,7 +399,7 @@ async def _pushed(writer: Writer, fields: RecordFields) -> Pending:
 
 def _is_final(error: GeologError, *, was_open: bool) -> bool:
     """Whether every further session would meet the error too."""
-    if isinstance(error, HomeMovedError) or error.retriable:
+    if isinstance(error, HomeMovedError | OwnedDirectlyError) or error.retriable:
         return False
     # A proxy that sends garbage is left for another; damage of the spool itself stays.
     is_of_connection = isinstance(error, DamagedBytesError) and was_open

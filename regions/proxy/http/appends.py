@@ -23,6 +23,7 @@ import attrs
 import trio
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from geolog.protocol.append_failure import told_as_unknown
 from geolog.transport.message_socket import SocketClosedError
@@ -43,10 +44,12 @@ from regions.proxy.append_targets import open_target
 from regions.proxy.held_partitions import MovedError
 from regions.proxy.http.answers import NDJSON, client_in, retry_after, status_of, target_of
 from regions.proxy.http.bodies import Bodies
+from regions.proxy.protocol.answer_shares import AnswerShares
 from regions.proxy.session_host import SessionHost, failure_of
 from topology.errors import (
     GeologError,
     InvalidArgumentError,
+    OverCapacityError,
     TooLargeError,
     UnavailableError,
     first_of,
@@ -55,6 +58,9 @@ from topology.errors import (
 _PARSED_AT_ONCE = 64 << 10
 _LINE_BYTES = 500
 """Bytes of lines that are parsed before other tasks run, and what each line counts besides."""
+
+ANSWERS_BYTES_MAX = 64 << 20
+"""Bytes of answers that clients have not taken; one may have a part of what others leave."""
 
 _KEPT_PARSED = 256 << 10
 """Bytes of a body's first lines that are parsed only once."""
@@ -172,12 +178,39 @@ class LineFrames(FrameCodec):
         return JSON_FRAMES.content(value, key, headers)
 
 
+class KeptResponse(Response):
+    """A response that counts for its client until that has taken it."""
+
+    media_type = NDJSON
+
+    def __init__(
+        self,
+        shares: AnswerShares,
+        client: str,
+        content: str,
+        status_code: int,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(content, status_code=status_code, headers=headers)
+        self._shares = shares
+        self._client = client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        self._shares.take(self._client, len(self.body))
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._shares.give_back(self._client, len(self.body))
+
+
 class HttpAppends:
     """The endpoint."""
 
     def __init__(self, host: SessionHost, bodies: Bodies) -> None:
         self._host = host
         self._bodies = bodies
+        self._untaken = AnswerShares(ANSWERS_BYTES_MAX, host.config.client_share)
 
     async def append(self, request: Request) -> Response:
         """Append the lines of the request, and answer each."""
@@ -185,16 +218,21 @@ class HttpAppends:
         assert isinstance(path, AppendPath), "the router sends appends here"
         if self._host.draining.is_set():
             raise _going_away()
+        client = client_in(request)
+        if self._untaken.is_full(client):
+            raise OverCapacityError(
+                f"client {client} has too many answers that it has not taken: take them first"
+            )
         async with self._bodies.read(request) as body:
-            client = client_in(request)
             arrived_s = trio.current_time()
             lines, frames = await _lines_of(body)
             answers = await self._append_lines(client, path, lines, frames, arrived_s)
-        return Response(
+        return KeptResponse(
+            self._untaken,
+            client,
             "".join(f"{answer}\n" for answer in answers),
-            status_code=_status_of(answers),
-            headers=_retry_headers(answers),
-            media_type=NDJSON,
+            _status_of(answers),
+            _retry_headers(answers),
         )
 
     async def _append_lines(

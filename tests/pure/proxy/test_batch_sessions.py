@@ -36,9 +36,10 @@ REPEATS_COUNT = 60
 """Their answers are more than the client's socket takes unread: four messages of 256 KiB."""
 
 
-async def test_answers_to_comparisons_count_as_bytes_in_flight_until_they_are_sent(
-    autojump_clock: MockClock,
+async def test_answers_to_comparisons_are_made_as_the_client_takes_them(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(batch_session, "OUTGOING_BYTES_MAX", 200_000)
     batch = seal_batch([b""] * RECORDS_COUNT, created_us=1)
     terms = BatchTerms(writer=WriterStamp(b"w", 1, BatchSeqs(0, RECORDS_COUNT), 0))
     async with (
@@ -54,14 +55,19 @@ async def test_answers_to_comparisons_count_as_bytes_in_flight_until_they_are_se
         for _ in range(REPEATS_COUNT):
             await client.send_batch(batch, terms)
         await trio.sleep(5)
-        held_bytes = proxy.in_flight.bytes
+        held_bytes = proxy.answers.bytes
+        in_flight_bytes = proxy.in_flight.bytes
         answers = [await client.receive() for _ in range(REPEATS_COUNT)]
         with trio.fail_after(5):
             while proxy.in_flight.bytes:
                 await proxy.in_flight.wait_changed()
+        await trio.sleep(1)
+        left_bytes = proxy.answers.bytes
 
-    assert held_bytes > REPEATS_COUNT * batch.length_bytes
+    assert 100_000 < held_bytes < 600_000
+    assert 0 < in_flight_bytes < REPEATS_COUNT * batch.length_bytes
     assert all(isinstance(one, BatchCompared) for one in answers)
+    assert left_bytes == 0
 
 
 async def test_a_session_takes_no_more_while_its_client_takes_no_answers(

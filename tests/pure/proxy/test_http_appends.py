@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from geolog.transport.served_websocket import GRACE_S
 from geolog.wire.session import frames
 from geolog.wire.session.json_records import Json, parse_object
+from regions.proxy.http import appends
 from tests.pure.proxy.http_client import open_http
 from tests.pure.proxy.proxies import open_proxy, open_session
 from tests.pure.proxy.running_proxies import RunningProxy
@@ -198,6 +199,33 @@ async def test_bodies_of_one_client_that_do_not_end_turn_no_others_away(
         answer = await client.ask("POST", APPEND, GOOD * 5_000)
 
     assert answer.status == 200
+
+
+async def test_answers_that_a_client_does_not_take_are_bounded_and_kept_for_it(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appends, "ANSWERS_BYTES_MAX", 200_000)
+    body = lines_of({"records": [{"value": ""}] * 1000})
+    async with open_world() as world, open_proxy(world.cluster, "proxy-1", "us-east") as proxy:
+        world.cluster.network.pipe_bytes_max = 16 << 10
+        async with AsyncExitStack() as stack:
+            stuck = [
+                await stack.enter_async_context(open_http(world.cluster, proxy, host="stuck"))
+                for _ in range(5)
+            ]
+            other = await stack.enter_async_context(open_http(world.cluster, proxy))
+            length = ("content-length", str(len(body)))
+            for client in stuck:
+                await client.start("POST", APPEND, headers=[length])
+                await client.send(h11.Data(data=body), h11.EndOfMessage())
+                await trio.sleep(5)
+            of_other = await other.ask("POST", APPEND, body)
+            answers = [await client.receive() for client in stuck]
+            again = await stuck[0].ask("POST", APPEND, body)
+
+    assert [one.status for one in answers] == [200, 200, 429, 429, 429]
+    assert "answers that it has not taken" in answers[-1].document["error"]  # type: ignore[operator]
+    assert (of_other.status, again.status) == (200, 200)
 
 
 async def test_others_have_turns_while_a_long_body_is_looked_at(

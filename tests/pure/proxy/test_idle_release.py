@@ -37,6 +37,25 @@ async def test_a_session_stays_and_its_next_append_takes_the_partition_again(
     assert read == [b"one", b"two"]
 
 
+async def test_a_session_whose_proxy_takes_the_partition_again_is_not_forwarded(
+    autojump_clock: MockClock,
+) -> None:
+    """An append that is forwarded is answered only once it is durable."""
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", idle_release_s=IDLE_S) as proxy,
+        open_session(world.cluster, proxy, f"{APPEND}?writer=till-7") as client,
+    ):
+        await client.receive()
+        answers = []
+        for number in range(3):
+            answers.append(await client.ask(value="v", seq=number, ack="received"))
+            await trio.sleep(2 * IDLE_S)
+
+    assert [one["sequence"] for one in answers] == [0, 1, 2]
+    assert [one.get("provisional") for one in answers] == [True] * 3
+
+
 async def test_a_client_of_batches_keeps_its_channel_and_knows_every_outcome(
     autojump_clock: MockClock,
 ) -> None:

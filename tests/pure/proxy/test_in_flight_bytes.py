@@ -9,10 +9,21 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from geolog.wire.batch import seal_batch
-from geolog.wire.session.channel_messages import BatchPlaced
+from geolog.wire.batch_terms import NO_TERMS
+from geolog.wire.session.channel_messages import (
+    AskStanding,
+    BatchPlaced,
+    ChannelClosed,
+    ChannelOpened,
+    DescribeRequest,
+    OpenChannel,
+    SendBatch,
+    StandingTold,
+    StreamTold,
+)
 from regions.proxy.in_flight_bytes import REFUSED_BYTES_MAX, InFlightBytes
 from regions.proxy.protocol.append_admission import AppendAdmission
-from tests.pure.proxy.batches_client import BatchesClient, open_batches
+from tests.pure.proxy.batches_client import CHANNEL, BatchesClient, open_batches
 from tests.pure.proxy.proxies import OpenSession, open_proxy
 from tests.pure.whole.clusters import STREAM, World, open_world
 
@@ -154,7 +165,11 @@ async def test_batches_wait_while_their_partition_has_too_much_unanswered(
     async with (
         open_world() as world,
         open_proxy(
-            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=bound
+            world.cluster,
+            "proxy-1",
+            "us-east",
+            partition_in_flight_bytes_max=bound,
+            in_flight_bytes_max=4 * bound,
         ) as proxy,
         open_batches(world.cluster, proxy, STREAM, host="one") as one,
         open_batches(world.cluster, proxy, STREAM, host="other") as other,
@@ -168,9 +183,67 @@ async def test_batches_wait_while_their_partition_has_too_much_unanswered(
         answers = [await client.receive() for client in (one, other) for _ in range(10)]
         left_bytes = proxy.in_flight.bytes
 
-    assert bound <= held_bytes <= bound + 2 * MESSAGE_BYTES_MAX
+    assert bound <= held_bytes <= 2 * bound + 2 * MESSAGE_BYTES_MAX
     assert all(isinstance(answer, BatchPlaced) for answer in answers)
     assert left_bytes == 0
+
+
+async def test_batches_that_wait_hold_up_no_other_partition_and_keep_their_order(
+    autojump_clock: MockClock,
+) -> None:
+    other, count = "shop/other", 5
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_batches(world.cluster, proxy, STREAM) as client,
+    ):
+        await world.log.create_stream(other, survive="1 region")
+        told = await client.ask(DescribeRequest(2, other))
+        assert isinstance(told, StreamTold)
+        opened = await client.ask(OpenChannel(CHANNEL + 1, other, told.life, 0))
+        assert isinstance(opened, ChannelOpened)
+        bound = proxy.in_flight.bytes + (64 << 20)
+        proxy.in_flight.take(bound)
+        proxy.in_flight.take_share(f"{STREAM}#0", "another client", bound)
+        await send_many(client, count)
+        await client.send(AskStanding(CHANNEL, 3, b"w", None))
+        await client.send(SendBatch(CHANNEL + 1, 0, NO_TERMS, BATCH))
+        with trio.fail_after(10):
+            of_other = await client.receive()
+        held_bytes = proxy.in_flight.bytes - bound
+        proxy.in_flight.give_back_share(f"{STREAM}#0", "another client", bound)
+        answers = [await client.receive() for _ in range(count + 1)]
+        left_bytes = proxy.in_flight.bytes
+
+    assert isinstance(of_other, BatchPlaced)
+    assert of_other.channel == CHANNEL + 1
+    placed = [one for one in answers if isinstance(one, BatchPlaced)]
+    assert [one.number for one in placed] == list(range(count))
+    assert [one.first_sequence for one in placed] == list(range(count))
+    assert sum(isinstance(one, StandingTold) for one in answers) == 1
+    assert (held_bytes, left_bytes) == (count * BATCH.length_bytes, 0)
+
+
+async def test_a_channel_that_ends_while_its_batches_wait_says_that_none_was_taken(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_batches(world.cluster, proxy, STREAM) as client,
+    ):
+        proxy.in_flight.take(64 << 20)
+        proxy.in_flight.take_share(f"{STREAM}#0", "another client", 64 << 20)
+        await send_many(client, 3)
+        client.batches_count += 1  # The next one is out of order.
+        await client.send_batch(BATCH)
+        closed = await client.receive()
+        await trio.sleep(1)
+        left_bytes = proxy.in_flight.bytes
+        proxy.in_flight.give_back_share(f"{STREAM}#0", "another client", 64 << 20)
+
+    assert isinstance(closed, ChannelClosed)
+    assert (closed.taken_count, left_bytes) == (0, 64 << 20)
 
 
 async def test_a_client_of_batches_has_only_its_share_and_others_are_served(

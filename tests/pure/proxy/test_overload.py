@@ -513,25 +513,39 @@ async def test_frames_forwarded_to_a_partition_that_comes_home_do_not_wait_for_t
     async with (
         open_world() as world,
         open_proxy(
-            world.cluster,
-            "proxy-1",
-            "us-east",
-            idle_release_s=60,
-            partition_in_flight_bytes_max=4000,
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=4000
         ) as proxy,
-        # At the address of the proxy, whose batches come from there, too.
-        open_session(world.cluster, proxy, f"{APPEND}?writer=till-7", host="proxy-1") as client,
+        trio.open_nursery() as nursery,
     ):
-        await client.receive()
-        await client.ask(seq=0, value="first")
-        await trio.sleep(120)
-        await client.ask(seq=1, value="rested")
-        with trio.fail_after(600):
-            acks, _ = await append_all(client, 60, first=2)
-            takeovers_count = proxy.held.takeovers_count
+        to_end, ended = trio.Event(), trio.Event()
 
-    assert takeovers_count == 2
-    assert [one["sequence"] for one in acks] == list(range(2, 62))
+        async def own_at_first(task_status: trio.TaskStatus[None]) -> None:
+            async with open_proxy(world.cluster, "proxy-2", "us-east") as other:
+                query = f"avoid={proxy.address}"
+                async with open_session(world.cluster, other, f"{APPEND}?{query}") as owning:
+                    await owning.receive()
+                    task_status.started()
+                    await to_end.wait()
+            ended.set()
+
+        await nursery.start(own_at_first)
+        async with open_session(
+            world.cluster,
+            proxy,
+            f"{APPEND}?writer=till-7&redirect=forward",
+            host="proxy-1",  # The address of its batches, too.
+        ) as client:
+            await client.receive()
+            await client.ask(seq=0, value="first")
+            owned_counts = [len(proxy.held)]
+            to_end.set()
+            await ended.wait()
+            with trio.fail_after(600):
+                acks, _ = await append_all(client, 60, first=1)
+                owned_counts.append(len(proxy.held))
+
+    assert owned_counts == [0, 1]
+    assert [one["sequence"] for one in acks] == list(range(1, 61))
 
 
 async def test_lines_over_http_are_refused_with_when_to_come_back(

@@ -17,6 +17,7 @@ from geolog.client.spooling.spool_directory import holder_of, read_spool, refuse
 from geolog.client.spooling.spool_facts import SpoolFacts
 from geolog.client.spooling.spool_inlet import SpoolConfig
 from geolog.client.spooling.spooled_writer import SpooledWriter, open_spooled_writer
+from tests.pure.proxy.proxies import open_proxy
 from tests.pure.whole.clusters import (
     STREAM,
     World,
@@ -91,6 +92,52 @@ async def test_records_are_on_the_local_disk_and_then_in_the_log(tmp_path: Path)
 
         assert on_disk == 3
         assert (receipt.sequence, (await pending.wait()).sequence) == (0, 2)
+        assert await values_of(world.log) == numbered(3)
+
+
+async def test_a_direct_writer_that_passes_by_does_not_stop_a_spool_behind_proxies(
+    tmp_path: Path,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east"),
+        world.cluster.open_client("us-east", host="till", via="proxy") as log,
+        log.open_writer(STREAM, writer_id=TILL, spool=tmp_path / "spool") as writer,
+    ):
+        await writer.append(b"record 0")
+        async with (
+            world.cluster.open_client("us-east", host="operator") as direct_log,
+            direct_log.open_writer(STREAM) as direct,
+        ):
+            await direct.append(b"record 1")
+            await writer.post(b"record 2")
+            await trio.sleep(2)
+        await writer.post(b"record 3")
+        with trio.fail_after(60):
+            await writer.flush()
+        assert await values_of(world.log) == numbered(4)
+
+
+async def test_a_spool_waits_until_the_direct_writer_has_left(tmp_path: Path) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east"),
+        world.cluster.open_client("us-east", host="till", via="proxy") as log,
+    ):
+        async with (
+            world.cluster.open_client("us-east", host="operator") as direct_log,
+            direct_log.open_writer(STREAM) as direct,
+        ):
+            await direct.append(b"record 0")
+            async with log.open_writer(
+                STREAM, writer_id=TILL, spool=tmp_path / "spool"
+            ) as writer:
+                await writer.post(b"record 1")
+                await trio.sleep(1)
+        async with log.open_writer(STREAM, writer_id=TILL, spool=tmp_path / "spool") as writer:
+            await writer.post(b"record 2")
+            with trio.fail_after(60):
+                await writer.flush()
         assert await values_of(world.log) == numbered(3)
 
 
