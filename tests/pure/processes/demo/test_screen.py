@@ -1,4 +1,4 @@
-"""What a demo prints: whole lines on a terminal of 80 columns, and what to do next, twice."""
+"""The output of a demo: whole lines on a terminal of 80 columns, and what to do next, twice."""
 
 from pathlib import Path
 
