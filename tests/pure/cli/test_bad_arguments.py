@@ -35,6 +35,7 @@ from geolog.cli.main import run
         (["read", "a/b", "--follow", "--to", "latest"], 2, "--follow or --to"),
         (["read", "a/b", "--format", "jsonl", "-o", "jsonl"], 2, "give either --format jsonl"),
         (["read", "a/b", "--key-separator", "=", "-o", "json"], 2, "drop -o json"),
+        (["bench", "read", "--record-size", "0B"], 2, "0B is out of range: give 1B"),
         (["append", "a/b", "gone.txt"], 3, "no such file: gone.txt"),
         (["append", "a/b", "--keyless-ok"], 2, "give --key-separator"),
         (["read", "a/b", "--hedge", "atuo"], 2, "did you mean 'auto'"),

@@ -15,6 +15,7 @@ import trio
 
 from geolog.protocol.hedge_budget import HedgeBudgetConfig
 from sim.processes.bench.figures import Figure, figure
+from sim.processes.bench.hedge.cases import CASES
 from sim.processes.bench.hedge.hedge_site import HedgeSite
 from sim.processes.bench.hedge.latency_plot import latency_svg
 from sim.processes.bench.hedge.node_front import FrontConditions
@@ -189,8 +190,7 @@ _SCENARIOS = (
 
 HEALTHY = "healthy"
 
-CASES = [one.name for one in _SCENARIOS if one.is_counted and one.name != HEALTHY]
-"""Scenarios that can run alone."""
+assert {one.name for one in _SCENARIOS if one.is_counted} == {HEALTHY, *CASES}
 
 
 async def measure_hedge(
