@@ -51,6 +51,7 @@ from geolog.wire.session.documents import (
     head_of,
     message_of,
 )
+from geolog.wire.session.early_heads import early_head
 from geolog.wire.session.frames import FrameCodec
 from geolog.wire.session.messages import (
     Ack,
@@ -346,8 +347,12 @@ class AppendSession:
         else:
             taken.is_called_back = True
             self._turn_cost += _FRAME_COST + len(frame) // _COST_BYTES // _REFUSAL_PART
-            with suppress(BadFrameError):  # Told in its turn.
-                self._read(taken)
+            head = early_head(frame) if isinstance(frame, str) else None
+            if head is not None:
+                taken.frame, taken.head, taken.id = None, head, head.id
+            else:
+                with suppress(BadFrameError):  # Told in its turn.
+                    self._read(taken)
             self._forget(taken)
         self._ahead.append(taken)
         self._unanswered_bytes += taken.size_bytes

@@ -64,8 +64,8 @@ class ProxyConfig:
 
     in_flight_bytes_max: int = 256 << 20
     """Maximum bytes of unanswered appends in all sessions together; at three quarters, frames
-    and lines get code 429; at the limit, the proxy reads from no session. Half as much is for
-    answers that clients have not taken."""
+    and lines get code 429; at the limit, the proxy reads from no session. As much again is
+    for answers that are due or not taken."""
 
     partition_in_flight_bytes_max: int = 64 << 20
     """Maximum bytes of unanswered appends for one partition, or for one stream that is written

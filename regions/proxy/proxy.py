@@ -43,9 +43,6 @@ _DRAIN_S = 5.0
 _EARLY_SHARE = 0.75
 """Part of the bytes in flight at which frames are refused."""
 
-_ANSWERS_SHARE = 0.5
-"""Answers to appends may have this part of the bytes in flight besides."""
-
 _LEAVE_S = 2 * GOAWAY_S
 """How long they may append to partitions that no other proxy has taken over."""
 
@@ -223,9 +220,8 @@ async def _serve_at(
             in_flight=InFlightBytes(
                 config.in_flight_bytes_max, _admission_of(config, seams.rng)
             ),
-            answers=UntakenAnswers(
-                int(config.in_flight_bytes_max * _ANSWERS_SHARE), config.client_share
-            ),
+            # With records of 50 bytes, an answer is as long as its frame.
+            answers=UntakenAnswers(config.in_flight_bytes_max, config.client_share),
             origins=Origins.of(config.allow_origin, _addresses(listeners, record)),
         )
         endpoint = Endpoint(listeners.websocket, seams.messages, host, nursery)

@@ -320,6 +320,34 @@ async def test_a_session_with_much_to_append_lets_others_run(
     assert 0 < longest.most <= most
 
 
+async def test_a_frame_that_is_refused_is_not_parsed_beyond_its_head(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=1000
+        ) as proxy,
+        open_session_in(world.cluster, proxy, f"{APPEND}?writer=till-7") as client,
+    ):
+        await client.receive()
+        await client.ask(seq=0, value="first")
+        cut_all(world)
+        await client.send(seq=1, value="x" * 900)
+        await client.socket.send('{"id":"a","seq":2,"records":[{"value":"' + "y" * 900)
+        await client.send(id="b", seq=3, value="z")
+        await trio.sleep(0.1)
+        mend_all(world)
+        answers = [await client.receive() for _ in range(3)]
+
+    assert [(one.get("id"), one.get("code")) for one in answers] == [
+        (None, None),
+        ("a", 429),
+        ("b", 429),
+    ]
+    assert "send it again before seq 3" in str(answers[2]["error"])
+
+
 async def test_refused_lines_are_answered_in_short_turns(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,7 +470,7 @@ async def test_sessions_that_take_no_answers_are_bounded_and_hold_up_no_other_cl
     bound, held_bytes, answered_s = 400_000, 0, []
     async with (
         open_world() as world,
-        open_proxy(world.cluster, "proxy-1", "us-east", in_flight_bytes_max=2 * bound) as proxy,
+        open_proxy(world.cluster, "proxy-1", "us-east", in_flight_bytes_max=bound) as proxy,
         AsyncExitStack() as stack,
     ):
         stuck = [
