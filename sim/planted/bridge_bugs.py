@@ -206,7 +206,7 @@ BRIDGE_BUGS: dict[str, PlantedBug] = {
     "dropped-and-covered": PlantedBug(
         126,
         "a buffer that has dropped entries still counts as one that has them",
-        [(StandbyBuffer, "_drop_first", drop_and_begin_as_before)],
+        [(StandbyBuffer, "drop_oldest", drop_and_begin_as_before)],
         drawn_for=with_relays,
     ),
     "mirror-trims-itself": PlantedBug(
