@@ -160,18 +160,19 @@ class Relay:
         Before that all that was sent, in both directions, becomes durable: nothing is sent
         again. Mirrors are closed meanwhile, and taken over by the other one in any case.
         """
-        if self.ends is not None:
-            rests = [one.rest for one in self.ends.served]
-            rests += [one.rest for one in self.ends.dialled.values()]
+        ends = self.ends  # None as soon as another relay coordinates.
+        if ends is not None:
+            rests = [one.rest for one in ends.served]
+            rests += [one.rest for one in ends.dialled.values()]
             with trio.move_on_after(_RESTED_S):
                 await all_of(rests)
-                await self.ends.reports.rest()
+                await ends.reports.rest()
             self._dialling.cancel(reason="this relay leaves")
         with trio.move_on_after(_SUCCEEDED_S), suppress(GeologError):
             await self.group.leave()
-        if self.ends is not None:
+        if ends is not None:
             with trio.move_on_after(_SUCCEEDED_S):
-                await all_of([bridge.leave for bridge in self.ends.served])
+                await all_of([bridge.leave for bridge in ends.served])
 
     # The endpoint.
 

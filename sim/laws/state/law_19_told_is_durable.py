@@ -92,7 +92,8 @@ def _beliefs(now: Look) -> Iterator[tuple[str, HomeFeeds, MirrorKey, Watermark |
                 if str(feed.name.stream) != STREAM:
                     continue
                 for region, standing in sorted(feed.targets.items()):
-                    if standing.is_told:
+                    # A standby may still hear of a target that is none any more.
+                    if standing.is_told and region in feed.record.relay_to:
                         yield (
                             relay.relay_id,
                             feeds,

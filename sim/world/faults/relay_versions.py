@@ -9,7 +9,12 @@ import trio
 from geolog.background import open_background
 from geolog.transport.seam import Address
 from relay.bridge.target_bridge import BRIDGE_PATH
-from relay.protocol.bridge_messages import BRIDGE_VERSION, BridgeHello, BridgeRefused
+from relay.protocol.bridge_messages import (
+    BRIDGE_VERSION,
+    BridgeHello,
+    BridgeLeaving,
+    BridgeRefused,
+)
 from relay.wire.bridge import (
     MESSAGE_BYTES_MAX,
     SUBPROTOCOL_BRIDGE,
@@ -85,7 +90,10 @@ async def _dial_again_and_again(world: World, rng: Random, sender: str, host: st
 
 
 async def _dial(world: World, sender: str, host: str, address: Address, words: bytes) -> None:
-    """Say this to a relay; anything but a refusal counts as a bridge to a stranger."""
+    """Say this to a relay; anything but a refusal counts as a bridge to a stranger.
+
+    A relay that leaves says so to every connection.
+    """
     met = world.relays[host].met
     try:
         async with MemoryMessages(world.network.transport(sender)).open(
@@ -102,5 +110,5 @@ async def _dial(world: World, sender: str, host: str, address: Address, words: b
         return  # It is down or cut off, or has ended the connection without a word.
     if isinstance(told, BridgeRefused):
         met.refused_count += 1
-    else:
+    elif not isinstance(told, BridgeLeaving):
         met.mixed_count += 1

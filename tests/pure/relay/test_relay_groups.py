@@ -173,6 +173,29 @@ async def test_a_coordinator_that_is_cut_off_is_succeeded_early_and_stops(
     assert roles == [GroupRole.STANDBY, GroupRole.COORDINATOR]
 
 
+async def test_a_coordinator_that_is_deposed_while_it_leaves_ends_well(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_groups(cluster) as groups,
+    ):
+        await create(log)
+        async with log.open_writer(STREAM) as writer:
+            await append_each(writer, [b"%d" % number for number in range(20)])
+            await wait_equal(log)
+            cluster.network.darken(groups[TARGET][0].host)
+            await append_each(writer, [b"%d" % number for number in range(20)])
+            leaver = groups[HOME][0]
+            leaver.ending.set()
+            await trio.sleep(0.1)  # Its entries are not answered now, so it waits.
+            assert leaver.relay.role is GroupRole.COORDINATOR
+            leaver.metadata.expire()
+            await leaver.ended.wait()
+        assert await wait_equal(log) >= 40
+
+
 async def test_a_target_whose_coordinator_is_lost_goes_on_with_the_next_one(
     autojump_clock: MockClock,
 ) -> None:
