@@ -21,8 +21,8 @@ from geolog.transport.seam import Address
 from topology.errors import InvalidConfigError, NotPermittedError
 
 _ANY = "*"
-_PRIVATE = (".localhost", ".local", ".internal", ".home.arpa")
-"""Ends of names that nobody can register: none is a site's. Nor is one without a dot."""
+_PRIVATE = (".localhost", ".local", ".internal", ".home.arpa", ".svc")
+"""Ends of names that nobody has in public: none is a site's. Nor is one without a dot."""
 _TEXT_MAX = 200
 
 

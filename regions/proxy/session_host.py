@@ -3,6 +3,7 @@
 import difflib
 import random
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -49,8 +50,13 @@ _UNKNOWN_COST = 5
 _PATTERN_COST = 100
 """Requests to ZooKeeper for a name that is unknown, and for a pattern, at least."""
 
+_NEARBY_COST = 0.1
+"""Likewise for a look at a nearby server, of a client that is over its pace already."""
+_KNOWN_NAMES_MAX = 10_000
+"""Streams that are remembered as known: they cost no pace."""
+
 _SESSION_ID_BITS = 64
-_COMPARED_MAX = 100
+_COMPARED_MAX = 25
 """Names before and behind an unknown one, in the alphabet, that may be meant."""
 
 
@@ -72,6 +78,10 @@ class SessionHost:
     channels: ClientConnections = attrs.field(init=False)
     """Channels of geolog's own clients, in all sessions."""
     pace: ClientPace = attrs.field(factory=ClientPace)
+    nearby_pace: ClientPace = attrs.field(factory=ClientPace)
+    """Of looks at a nearby server: ten times as many."""
+    known_names: OrderedDict[StreamName, None] = attrs.field(factory=OrderedDict)
+    """Streams that were found, those found last at the end."""
     latest: LatestStreams = attrs.field(init=False)
     """Streams as they are now."""
     draining: trio.Event = attrs.field(factory=trio.Event)
@@ -105,7 +115,13 @@ class SessionHost:
         that is known is found whatever its client, or another one at its address, has asked.
         """
         catalog = self.opener.upkeep.catalog
+        self._check_nearby(name, client)
         nearby = await catalog.find_nearby(name)
+        if nearby is not None:
+            self.known_names[name] = None
+            self.known_names.move_to_end(name)
+            if len(self.known_names) > _KNOWN_NAMES_MAX:
+                self.known_names.popitem(last=False)
         if nearby is not None and not is_latest:
             return nearby
         if nearby is None:
@@ -124,6 +140,16 @@ class SessionHost:
                 raise
             meant = StreamName(name.namespace, found[0])
             raise NoSuchStreamError(f"{error}; did you mean {str(meant)!r}?") from None
+
+    def _check_nearby(self, name: StreamName, client: str) -> None:
+        """OverCapacityError if the client is far over its pace, and the name may be any."""
+        now_s = trio.current_time()
+        if self.config.client_share == 1 or name in self.known_names:
+            return
+        if self.pace.refusal_of(client, 0, now_s) is not None:
+            refusal = self.nearby_pace.refusal_of(client, _NEARBY_COST, now_s)
+            if refusal is not None:
+                raise refusal
 
     async def is_single_partition(
         self, name: StreamName | StreamPattern, *, client: str

@@ -152,7 +152,7 @@ class _Player:
     async def _drain(self) -> None:
         # The command may wait until the proxy has ended, which waits for the sessions.
         command = self._target.drain or ""
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True), trio.fail_after(LATE_S):
             done = await trio.run_process(
                 command, shell=True, capture_stdout=True, capture_stderr=True, check=False
             )
@@ -207,7 +207,9 @@ class _Player:
 
     def _url(self, step: Step) -> str:
         text = self._memory.text(str(step.document["connect"]))
-        return text if text.startswith("ws://") else f"{self._target.websocket}{text}"
+        return (
+            text if text.startswith(("ws://", "wss://")) else f"{self._target.websocket}{text}"
+        )
 
     def _offered(self, step: Step) -> list[str]:
         offered = step.document.get("offering", [self._case])
@@ -231,6 +233,8 @@ class _Player:
                     await session.connection.send_message(b"x" * count)
                 case "expect":
                     self._compare(document["expect"], await session.receive())
+                case "expect_each":
+                    await self._expect_each(session, document["expect_each"])
                 case "expect_silence_s":
                     await self._expect_silence(session, document["expect_silence_s"])
                 case "expect_close":
@@ -247,6 +251,19 @@ class _Player:
         differences = list(self._memory.differences(wanted, found, is_binary=is_binary))
         if differences:
             raise UnexpectedError(f"{'; '.join(differences)}; in {found!r:.300}")
+
+    async def _expect_each(self, session: _Session, wanted: object) -> None:
+        """Expect these messages, in any order."""
+        assert isinstance(wanted, list)
+        is_binary, left = self._case.endswith("msgpack"), list(wanted)
+        while left:
+            found = await session.receive()
+            for one in left:
+                if not list(self._memory.differences(one, found, is_binary=is_binary)):
+                    left.remove(one)
+                    break
+            else:
+                raise UnexpectedError(f"{found!r:.300} is none of {left!r:.300}")
 
     async def _expect_silence(self, session: _Session, for_s: object) -> None:
         assert isinstance(for_s, float)

@@ -26,6 +26,7 @@ _DEEDS = {
     "send_hex": set(),
     "send_bytes_count": set(),
     "expect": set(),
+    "expect_each": set(),
     "expect_silence_s": set(),
     "expect_close": set(),
     "close": set(),

@@ -42,11 +42,13 @@ async def test_a_proxy_conforms(
     cluster = await DemoCluster.find(demo.directory)
     stop = [*GEOLOG, "demo", "stop", proxies["a"].name]
     drained = f"GEOLOG_CONFIG={shlex.quote(str(demo.config))} {shlex.join(stop)}"
-    done = await run(
-        *(proxies["a"].websocket, proxies["a"].http),
-        *("--other", proxies["b"].websocket, "--drain", drained),
-    )
-    await cluster.start(proxies["a"].name)
+    try:
+        done = await run(
+            *(proxies["a"].websocket, proxies["a"].http),
+            *("--other", proxies["b"].websocket, "--drain", drained),
+        )
+    finally:
+        await cluster.start(proxies["a"].name)
 
     table = done.stdout.decode()
     cases = sum(len(one.cases) for one in vectors_in())

@@ -44,6 +44,9 @@ _BINARY_BYTES_MAX = 2 * BATCH_BYTES_MAX
 """A sealed batch is no larger, whatever its codec."""
 
 
+_KEYS_UNSEEN = 2 * RECORDS_MAX
+"""Keys of a JSON frame that are few enough, wherever they are."""
+
 _TOO_MUCH = f"the frame has more lists or objects than {RECORDS_MAX} records can have"
 
 
@@ -219,9 +222,17 @@ class _Contents:
 
 
 def _check_contents(text: str) -> None:
-    """Refuse JSON with more lists and objects than any message has. InvalidArgumentError."""
-    if text.count("[") <= _LISTS_MAX and text.count("{") <= _MAPS_MAX:
+    """Refuse JSON with more lists, objects and keys than any message. InvalidArgumentError."""
+    if (
+        text.count("[") <= _LISTS_MAX
+        and text.count("{") <= _MAPS_MAX
+        and text.count(":") <= _KEYS_UNSEEN
+    ):
         return
     outside = _JSON_TEXT.sub("", text)  # A value may be text that is itself JSON.
-    if outside.count("[") > _LISTS_MAX or outside.count("{") > _MAPS_MAX:
+    maps_count = outside.count("{")
+    if outside.count("[") > _LISTS_MAX or maps_count > _MAPS_MAX:
         raise InvalidArgumentError(_TOO_MUCH)
+    keys_count = outside.count(":")
+    if keys_count > max(_KEYS_UNSEEN, min(_MAP_KEYS_MAX, _KEYS_MAX * maps_count)):
+        raise InvalidArgumentError(f"the frame has {keys_count} keys, more than any message")

@@ -49,10 +49,8 @@ def check_keys(document: Mapping[str, object], known: Iterable[str], where: str)
     known = frozenset(known)
     if document.keys() <= known:
         return
-    for name in sorted(document.keys() - known):
-        raise InvalidArgumentError(
-            f"{where}: unknown key {name!r:.60}{suggestion(name, known)}"
-        )
+    name = next(one for one in document if one not in known)
+    raise InvalidArgumentError(f"{where}: unknown key {name!r:.60}{suggestion(name, known)}")
 
 
 def plain_content(document: object) -> RecordContent | None:

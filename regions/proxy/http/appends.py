@@ -62,8 +62,13 @@ _LINE_BYTES = 500
 ANSWERS_BYTES_MAX = 64 << 20
 """Bytes of answers that clients have not taken; one may have a part of what others leave."""
 
-_KEPT_PARSED = 256 << 10
-"""Bytes of a body's first lines that are parsed only once."""
+_LINES_MAX = 2 * RECORDS_MAX
+"""Lines of a body, blank ones included."""
+
+_KEPT_BYTES_MAX = 16 << 20
+_KEPT_RECORD_BYTES = 900
+_KEPT_PER_BYTE = 16
+"""Memory for lines that are parsed only once, in all requests; by records and bytes."""
 
 _ACK = '{"type":"ack",'
 _ERROR = '{"type":"error",'
@@ -146,13 +151,39 @@ class LineSocket:
         changed.set()
 
 
+@attrs.define
+class KeptBytes:
+    """Memory of lines that are parsed already, of all requests."""
+
+    bytes: int = 0
+
+
 class LineFrames(FrameCodec):
     """The frames of `geolog.v1.json`, of which some are parsed already."""
 
     subprotocol = JSON_FRAMES.subprotocol
 
-    def __init__(self, checked: dict[str, CheckedDocument]) -> None:
-        self._checked = checked
+    def __init__(self, room: KeptBytes) -> None:
+        self._checked: dict[str, CheckedDocument] = {}
+        self._room = room
+        self._kept_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._checked)
+
+    def keep(self, text: str, document: Document, message: AppendRequest) -> None:
+        """Parse this line only once, if there is room; until `close`."""
+        size_bytes = _KEPT_RECORD_BYTES * len(message.records) + _KEPT_PER_BYTE * len(text)
+        if self._room.bytes + size_bytes <= _KEPT_BYTES_MAX:
+            self._room.bytes += size_bytes
+            self._kept_bytes += size_bytes
+            self._checked[text] = CheckedDocument(document, message)
+
+    def close(self) -> None:
+        """Forget what is left: the request is over."""
+        self._checked.clear()
+        self._room.bytes -= self._kept_bytes
+        self._kept_bytes = 0
 
     def parse(self, frame: str | bytes) -> Document:
         """The document of a line. One that comes again, in another session, is parsed again."""
@@ -210,6 +241,7 @@ class HttpAppends:
     def __init__(self, host: SessionHost, bodies: Bodies) -> None:
         self._host = host
         self._bodies = bodies
+        self._kept = KeptBytes()
         self._untaken = AnswerShares(ANSWERS_BYTES_MAX, host.config.client_share)
 
     async def append(self, request: Request) -> Response:
@@ -225,8 +257,12 @@ class HttpAppends:
             )
         async with self._bodies.read(request) as body:
             arrived_s = trio.current_time()
-            lines, frames = await _lines_of(body)
-            answers = await self._append_lines(client, path, lines, frames, arrived_s)
+            frames = LineFrames(self._kept)
+            try:
+                lines = await parsed_lines(body, frames)
+                answers = await self._append_lines(client, path, lines, frames, arrived_s)
+            finally:
+                frames.close()
         return KeptResponse(
             self._untaken,
             client,
@@ -297,18 +333,21 @@ class _Line:
     id: AppendId | None
 
 
-async def _lines_of(body: bytes) -> tuple[list[_Line], LineFrames]:
+async def parsed_lines(body: bytes, frames: LineFrames) -> list[_Line]:
     """The lines of a body, all of which are appends. InvalidArgumentError, TooLargeError."""
+    if max(body.count(b"\n"), body.count(b"\r")) > _LINES_MAX:
+        raise TooLargeError(
+            f"the body has more than {_LINES_MAX} lines: send them in several requests"
+        )
     lines: list[_Line] = []
-    parsed: dict[str, CheckedDocument] = {}
-    records_count = parsed_bytes = kept_bytes = 0
+    records_count = parsed_bytes = 0
     for number, data in enumerate(body.splitlines(), 1):
-        if not data.strip():
-            continue
         parsed_bytes += _LINE_BYTES + len(data)
         if parsed_bytes >= _PARSED_AT_ONCE:
             parsed_bytes = 0
             await trio.lowlevel.checkpoint()
+        if not data.strip():
+            continue
         try:
             text = data.decode()
             document = JSON_FRAMES.parse(text)
@@ -328,13 +367,11 @@ async def _lines_of(body: bytes) -> tuple[list[_Line], LineFrames]:
             raise TooLargeError(
                 f"the body has more than {RECORDS_MAX} records: send them in several requests"
             )
-        kept_bytes += len(data)
-        if kept_bytes <= _KEPT_PARSED:
-            parsed[text] = CheckedDocument(document, message)
+        frames.keep(text, document, message)
         lines.append(_Line(text, message.id))
     if not lines:
         raise InvalidArgumentError('the body has no line: send e.g. {"value":"text"}')
-    return lines, LineFrames(parsed)
+    return lines
 
 
 def _answer_to_rest(line: _Line, error: GeologError, *, is_taken: bool) -> str:

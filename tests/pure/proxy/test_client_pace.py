@@ -4,6 +4,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from geolog.catalog.stream_catalog import StreamCatalog
+from geolog.protocol.stream_state import StreamName, StreamRecord
 from regions.proxy.protocol import client_pace
 from regions.proxy.protocol.client_pace import CLIENTS_MAX, DEBT_MAX, PER_S, ClientPace
 from tests.pure.proxy.batches_client import open_batches
@@ -42,6 +44,33 @@ async def flood(client: HttpClient) -> int:
         if status != 200:
             break
     return status
+
+
+async def test_a_client_far_over_its_pace_costs_no_look_at_zookeeper(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_pace, "DEBT_MAX", 20.0)
+    monkeypatch.setattr(client_pace, "PER_S", 0.01)
+    looks: list[StreamName] = []
+    find = StreamCatalog.find_nearby
+
+    async def counted(catalog: StreamCatalog, name: StreamName) -> StreamRecord | None:
+        looks.append(name)
+        return await find(catalog, name)
+
+    monkeypatch.setattr(StreamCatalog, "find_nearby", counted)
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy, host="flood") as client,
+    ):
+        known = [(await client.ask("GET", f"/v1/streams/{STREAM}/read")).status]
+        for number in range(400):
+            await client.ask("GET", f"/v1/streams/shop/nothing-{number}/read")
+        known.append((await client.ask("GET", f"/v1/streams/{STREAM}/read")).status)
+
+    assert known == [200, 200]
+    assert len(looks) <= 220
 
 
 async def test_a_flood_of_dear_requests_is_refused_and_no_other_client_is(

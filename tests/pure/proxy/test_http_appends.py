@@ -13,6 +13,7 @@ from geolog.transport.served_websocket import GRACE_S
 from geolog.wire.session import frames
 from geolog.wire.session.json_records import Json, parse_object
 from regions.proxy.http import appends
+from regions.proxy.http.appends import KeptBytes, LineFrames, parsed_lines
 from tests.pure.proxy.http_client import open_http
 from tests.pure.proxy.proxies import open_proxy, open_session
 from tests.pure.proxy.running_proxies import RunningProxy
@@ -228,8 +229,17 @@ async def test_answers_that_a_client_does_not_take_are_bounded_and_kept_for_it(
     assert (of_other.status, again.status) == (200, 200)
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        # One that is no append, so that nothing else is done.
+        (b'{"value":"x"}\n' * 9_000 + b"{}\n", 400),
+        (b" " * 300 + b"\n" + (b" " * 300 + b"\n") * 15_000, 400),
+    ],
+    ids=["records", "blank lines"],
+)
 async def test_others_have_turns_while_a_long_body_is_looked_at(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, body: bytes, status: int
 ) -> None:
     turns = 0
 
@@ -239,8 +249,6 @@ async def test_others_have_turns_while_a_long_body_is_looked_at(
             await trio.lowlevel.checkpoint()
             turns += 1
 
-    # One that is no append, so that nothing else is done.
-    body = b'{"value":"x"}\n' * 9_000 + b"{}\n"
     async with (
         open_world() as world,
         open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
@@ -257,8 +265,37 @@ async def test_others_have_turns_while_a_long_body_is_looked_at(
         long = turns - began
         nursery.cancel_scope.cancel()
 
-    assert answer.status == 400
+    assert answer.status == status
     assert long - short >= 50
+
+
+@pytest.mark.parametrize("line", [b"\n", b" \n", b"\r", b"\r\n"])
+async def test_a_body_of_blank_lines_is_refused_at_once(
+    autojump_clock: MockClock, line: bytes
+) -> None:
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_http(world.cluster, proxy) as client,
+    ):
+        answer = await client.ask("POST", APPEND, line * 20_001)
+
+    assert answer.status == 413
+
+
+async def test_lines_that_are_parsed_once_have_a_bound_for_all_requests() -> None:
+    room = KeptBytes()
+    kept = [LineFrames(room) for _ in range(5)]
+    for one in kept:
+        body = b"".join(b'{"id":%d,"value":""}\n' % number for number in range(9_999))
+        await parsed_lines(body, one)
+    full_bytes, count = room.bytes, sum(len(one) for one in kept)
+    for one in kept:
+        one.close()
+
+    assert full_bytes <= 16 << 20
+    assert 1_000 < count < 20_000
+    assert room.bytes == 0
 
 
 async def test_the_lines_of_a_body_are_parsed_once(

@@ -95,3 +95,25 @@ async def test_a_read_that_fails_or_is_given_up_spoils_no_other(
 
     assert [one.name for one in found] == [NAME]
     assert repr(streams) == "LatestStreams(0 asked for)"
+
+
+async def test_many_who_ask_for_a_stream_that_is_missing_are_told_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    catalog, errors = Catalog(), list[NoSuchStreamError]()
+    streams = LatestStreams(catalog.read)
+
+    async def ask(after_s: float) -> None:
+        await trio.sleep(after_s)
+        with pytest.raises(NoSuchStreamError) as told:
+            await streams.read(StreamName("shop", "nothing"))
+        errors.append(told.value)
+
+    with trio.fail_after(2.5):
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(ask, 0.5 * (number % 2))
+
+    assert catalog.reads_count == 2
+    assert {str(one) for one in errors} == {"shop/nothing does not exist"}
+    assert len({id(one) for one in errors}) == 20

@@ -127,6 +127,7 @@ BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.
         ("proxy.internal:41306", "curl/8.7.1", 200),
         ("proxy.shop.svc.cluster.local", None, 200),
         ("proxy-1:41306", BROWSER, 200),
+        ("proxy.shop.svc", None, 200),
     ],
 )
 async def test_a_site_whose_name_leads_here_reads_nothing(

@@ -478,3 +478,14 @@ def test_a_list_of_all_records_with_headers_is_understood(codec: FrameCodec) -> 
 
     assert isinstance(message, AppendRequest)
     assert len(message.records) == 10_000
+
+
+def test_a_frame_of_keys_is_refused_before_it_fills_the_memory() -> None:
+    keys = ",".join(f'"k{number}":0' for number in range(300_000))
+    frame = f"{{{keys}}}"
+    value = json.dumps({"value": frame})
+
+    with pytest.raises(BadFrameError, match="has 300000 keys, more than any message"):
+        JSON_FRAMES.decode(frame)
+    assert memory_of(JSON_FRAMES, frame) < 8 * len(frame)
+    assert isinstance(JSON_FRAMES.decode(value), AppendRequest)
