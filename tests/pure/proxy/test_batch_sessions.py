@@ -26,7 +26,6 @@ from geolog.wire.session.channel_messages import (
 )
 from geolog.wire.session.outgoing_messages import OutgoingMessages
 from regions.proxy import batch_session, session_host
-from regions.proxy.batch_session import OUTGOING_BYTES_MAX
 from tests.pure.proxy.batches_client import CHANNEL, open_batches
 from tests.pure.proxy.proxies import open_proxy
 from tests.pure.whole.clusters import STREAM, open_world, values_of
@@ -73,7 +72,7 @@ async def test_answers_to_comparisons_are_made_as_the_client_takes_them(
 async def test_a_session_takes_no_more_while_its_client_takes_no_answers(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = list[int]()
+    sizes, size_bytes_max = list[int](), 1 << 18
     push = OutgoingMessages.push
 
     def push_noted(self: OutgoingMessages, message: bytes, *, counted_bytes: int = 0) -> None:
@@ -81,6 +80,7 @@ async def test_a_session_takes_no_more_while_its_client_takes_no_answers(
         sizes.append(self.size_bytes)
 
     monkeypatch.setattr(OutgoingMessages, "push", push_noted)
+    monkeypatch.setattr(batch_session, "OUTGOING_BYTES_MAX", size_bytes_max)
     again = encode_batches(OpenChannel(CHANNEL, str(STREAM), "life", 0))
     async with (
         open_world() as world,
@@ -88,13 +88,13 @@ async def test_a_session_takes_no_more_while_its_client_takes_no_answers(
         open_batches(world.cluster, proxy, STREAM) as client,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(client.socket.send, again * 40_000)
+        nursery.start_soon(client.socket.send, again * 10_000)
         await trio.sleep(5)
         untaken = len(sizes)
-        answers = [await client.receive() for _ in range(40_000)]
+        answers = [await client.receive() for _ in range(10_000)]
 
-    assert untaken < 40_000
-    assert max(sizes) <= OUTGOING_BYTES_MAX + 1_000
+    assert untaken < 10_000
+    assert max(sizes) <= size_bytes_max + 1_000
     assert all(isinstance(one, ChannelClosed) for one in answers)
 
 
