@@ -1,13 +1,17 @@
 """A relay's place in the world: its processes follow each other at one address."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import attrs
 import trio
 
+from geolog.transport.message_socket import MessageTransport
 from geolog.transport.seam import Address
 from relay.server.config import RelayConfig
 from relay.server.relay import Relay
 from sim.world.options import Knobs
-from sim.world.other_version import MetVersions
+from sim.world.other_version import MetVersions, OtherVersion
 
 RELAY = "relay-"
 """Hosts of relays begin with this."""
@@ -33,8 +37,22 @@ class WorldRelay:
     """Those of all its processes."""
     version_shift: int = 0
     """How far the version of the next process is above that of the others."""
+    shifted_count: int = 0
+    """Its processes that run in another version now."""
     met: MetVersions = attrs.field(factory=MetVersions)
     """Bridges refused or opened while it had another version, or a stranger dialled it."""
+
+    @contextmanager
+    def in_version(self, messages: MessageTransport) -> Iterator[MessageTransport]:
+        """The connections of a process that runs in this version until the end of the block."""
+        if not self.version_shift:
+            yield messages
+            return
+        self.shifted_count += 1
+        try:
+            yield OtherVersion(messages, self.version_shift, self.met)
+        finally:
+            self.shifted_count -= 1
 
     def config(self, knobs: Knobs) -> RelayConfig:
         """Settings: windows are small, and bridges are soon dialled again."""

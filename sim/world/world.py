@@ -8,7 +8,7 @@ its code runs any more, and its disk and its metadata session stay as an abrupt 
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 
 import trio
@@ -18,7 +18,6 @@ from geolog.client.connect import open_log
 from geolog.client.log import Log, LogConfig
 from geolog.client.proxied_log import open_proxied_log
 from geolog.protocol.ids import InstanceId
-from geolog.transport.message_socket import MessageTransport
 from regions.proxy.proxy import open_write_proxy
 from regions.storage.node import StorageNode, open_storage_node
 from relay.server.relay import open_relay
@@ -32,7 +31,6 @@ from sim.world.machine_clock import MachineClock
 from sim.world.network import WorldLinks
 from sim.world.node import WorldNode, bays, storage_config
 from sim.world.options import Options
-from sim.world.other_version import OtherVersion
 from sim.world.own_hedge import hedge_of_world
 from sim.world.process import Life, Process
 from sim.world.proxy import WorldProxy
@@ -384,22 +382,21 @@ class World:
         self, relay: WorldRelay, process: Process, to_leave: trio.Event
     ) -> None:
         transport = self.network.transport(relay.host)
-        messages: MessageTransport = MemoryMessages(transport)
-        if relay.version_shift:
-            messages = OtherVersion(messages, relay.version_shift, relay.met)
-        async with (
-            self.seams.open_session(process) as metadata,
-            open_relay(
-                relay.config(self.options.knobs),
-                metadata=metadata,
-                transport=transport,
-                messages=messages,
-                cluster=CLUSTER,
-                rng=chance(self._seed, process.key),
-                now_us=lambda: self.seams.now_us(relay.host),
-                log_config=self._log_config,
-            ) as serving,
-        ):
+        async with AsyncExitStack() as stack:
+            metadata = await stack.enter_async_context(self.seams.open_session(process))
+            messages = stack.enter_context(relay.in_version(MemoryMessages(transport)))
+            serving = await stack.enter_async_context(
+                open_relay(
+                    relay.config(self.options.knobs),
+                    metadata=metadata,
+                    transport=transport,
+                    messages=messages,
+                    cluster=CLUSTER,
+                    rng=chance(self._seed, process.key),
+                    now_us=lambda: self.seams.now_us(relay.host),
+                    log_config=self._log_config,
+                )
+            )
             relay.relays.append(serving)
             await to_leave.wait()
 

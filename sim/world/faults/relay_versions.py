@@ -36,10 +36,13 @@ _NO_HELLO = bytes(64)
 
 @contextmanager
 def other_version(world: World, rng: Random) -> Iterator[str | None]:
-    """Relays of a region, some or all, are started again in another version; they go back."""
+    """Relays of a region, some or all, are started again in another version; they go back.
+
+    Not while others run in another one, which might be the same.
+    """
     region = rng.choice(world.options.shape.regions)
     hosts = [host for host in relays_of(world, region) if host in world.processes]
-    if not hosts:
+    if not hosts or any(place.shifted_count for place in world.relays.values()):
         yield None
         return
     struck = sorted(rng.sample(hosts, rng.randint(1, len(hosts))))
@@ -84,8 +87,9 @@ async def _dial_again_and_again(world: World, rng: Random, sender: str, host: st
             window_bytes=1 << 20,
         )
         words = rng.choice((encode_bridge(hello), encode_bridge(hello), _NO_HELLO))
-        with trio.move_on_after(_ANSWER_S_MAX):
-            await _dial(world, sender, host, address, words)
+        if not world.relays[host].shifted_count:  # Else it may know the stranger's version.
+            with trio.move_on_after(_ANSWER_S_MAX):
+                await _dial(world, sender, host, address, words)
         await trio.sleep(rng.random() * _AGAIN_S_MAX)
 
 
