@@ -4,16 +4,17 @@ Theory of operation. One task takes frames in and hands their records to a write
 the partition's owner with all other sessions. The other sends the answers, in the order of the
 frames. The first stops taking frames while `credit_bytes` are unanswered, or many answers are
 not sent, so a client that does not read its answers is held back. Its answers are kept for it,
-up to a bound (`UntakenAnswers`); it loses its session if it takes none for half a minute.
+up to a bound (`UntakenAnswers`); it loses its session if it takes none for half a minute, or
+longer if these are long.
 Appends at ack level `received` are answered when they are in memory, at the proxy that owns the
 partition.
 
 A frame is admitted or refused once it has come, before it is looked at: when the partition, the
 client or the proxy has too much unanswered in all its sessions, it is refused, see
-`AppendAdmission`. Sessions append their admitted frames in turns of about a millisecond. So
-frames count before their turn comes, and none waits unseen. A
-client that was told when to come back, and sends before that, is read slowly until then, a
-frame a second, unless there is room for it again.
+`AppendAdmission`; so it is when too many answers to the client are due. Sessions append their
+admitted frames in turns of about a millisecond. So frames count before their turn comes, and
+none waits unseen. A client that was told when to come back, and sends before that, is read
+slowly until then, a frame a second, unless there is room for it again.
 
 An append may have a time limit, which runs from its arrival. It is heeded until the first of
 its records is handed to the writer: before that nothing of it is in the log, later nobody
@@ -104,7 +105,7 @@ _AHEAD_COUNT_MAX = 1000
 """Frames that are judged before others run."""
 _RECORDS_AT_ONCE = 500
 """Records of one frame that are handed over, or of all that are answered, before others run."""
-_JOINED_BYTES = 64 << 10
+_JOINED_BYTES = 16 << 10
 """Answers that are known are sent together until they have so many bytes."""
 
 
@@ -184,8 +185,9 @@ class AppendSession:
         self._outgoing: deque[tuple[str | bytes, int]] = deque()
         """Answers that are known and not sent yet, and what they count."""
         self._outgoing_bytes = 0
-        self._answers_bytes = 0
-        """Bytes that all answers count that are due or not sent."""
+        self._due_bytes = 0
+        self._known_bytes = 0
+        """Bytes that answers count that are due, and that are known and not sent."""
         self._free_s = -math.inf
         """Until when the session itself was the reason that frames waited."""
         self._turn_cost = 0
@@ -209,7 +211,8 @@ class AppendSession:
                 self._free(self._in_hand)
             for one in (*self._ahead, *self._unanswered):
                 self._free(one)
-            self._host.answers.give_back(self._client, self._answers_bytes)
+            self._host.answers.withdraw(self._client, self._due_bytes)
+            self._host.answers.give_back(self._client, self._known_bytes)
             self._host.in_flight.leave_comeback(self._client, self._comeback)
 
     async def _serve(self) -> None:
@@ -334,7 +337,7 @@ class AppendSession:
     def _admit(self, frame: str | bytes, arrived_s: float) -> None:
         """Admit a frame, which counts from now on, or refuse it; its turn comes later."""
         taken = _Unanswered(frame, self._target.counted_as, len(frame), arrived_s)
-        self._count_answer(_ANSWER_BYTES)
+        self._promise(_ANSWER_BYTES)
         taken.error = self._host.in_flight.refusal_of(
             taken.partition,
             self._client,
@@ -342,6 +345,10 @@ class AppendSession:
             waited_s=trio.current_time() - max(arrived_s, self._free_s),
             comeback=self._comeback,
         )
+        if taken.error is None:
+            taken.error = self._host.answers.refusal_of(self._client, _ANSWER_BYTES)
+            if taken.error is not None:
+                self._host.in_flight.put_off(self._comeback)
         if taken.error is None:
             self._share(taken)
         else:
@@ -420,9 +427,9 @@ class AppendSession:
             )
         self._turn_cost += _FRAME_COST + size_bytes // _COST_BYTES
 
-    def _count_answer(self, count: int) -> None:
-        self._answers_bytes += count
-        self._host.answers.take(self._client, count)
+    def _promise(self, count: int) -> None:
+        self._due_bytes += count
+        self._host.answers.promise(self._client, count)
 
     def _promise_answer(self, taken: _Unanswered) -> None:
         """Count the positions of all records; OverCapacityError if they are too many."""
@@ -434,7 +441,7 @@ class AppendSession:
             if refusal is not None:
                 raise refusal
             taken.answer_bytes += more_bytes
-            self._count_answer(more_bytes)
+            self._promise(more_bytes)
 
     def _overtaking(self, taken: _Unanswered) -> OverCapacityError | None:
         """Why not to append a frame yet: an earlier one of its writer was refused.
@@ -596,11 +603,12 @@ class AppendSession:
                 if not self._unanswered:  # Frames may have come meanwhile.
                     raise lost
 
-    def _push_answer(self, answer: Ack | ErrorAnswer, counted_bytes: int) -> None:
+    def _push_answer(self, answer: Ack | ErrorAnswer, due_bytes: int) -> None:
         frame = self._codec.encode(answer)
-        if len(frame) > counted_bytes:
-            self._count_answer(len(frame) - counted_bytes)
-            counted_bytes = len(frame)
+        counted_bytes = max(due_bytes, len(frame))
+        self._due_bytes -= due_bytes
+        self._known_bytes += counted_bytes
+        self._host.answers.keep(self._client, due_bytes, counted_bytes)
         self._outgoing.append((frame, counted_bytes))
         self._outgoing_bytes += len(frame)
         self._changed.tell()
@@ -625,7 +633,7 @@ class AppendSession:
             for _ in frames:
                 self._outgoing.popleft()
             self._outgoing_bytes -= frames_bytes
-            self._answers_bytes -= counted_bytes
+            self._known_bytes -= counted_bytes
             self._host.answers.give_back(self._client, counted_bytes)
             self._changed.tell()
 

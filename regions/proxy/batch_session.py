@@ -7,7 +7,8 @@ channel. Batches of a partition that has too much unanswered wait with their cha
 up no other, as long as few bytes do; the session itself waits at that bound, and at those of
 its client and of the proxy (`InFlightBytes`). One task sends, from a queue. Answers to
 comparisons are as large as a batch may have rows. So they count as answers that are not taken
-(`UntakenAnswers`), and are made once the client has taken earlier ones.
+(`UntakenAnswers`), and are made once the client has taken earlier ones. Meanwhile what is known
+counts for the client alone, so that it cannot keep its partition full.
 
 A batch is opened and checked before the owner gets it: what readers could not read is never
 journaled.
@@ -110,20 +111,33 @@ BatchAnswer = Callable[[], Awaitable[BatchesFromProxy | None]]
 
 
 @attrs.define(eq=False)
+class _HandedOn:
+    """A batch without an answer that its partition's owner has got."""
+
+    size_bytes: int
+    came_s: float
+    answer: BatchAnswer
+    known: trio.Event | None
+    """Set once its outcome is known; None if it was known at once."""
+    partition: str | None
+    """The one that it counts for; None once its outcome is known and its answer has to wait."""
+
+
+@attrs.define(eq=False)
 class _Channel:
     """One channel: its partition's owner, and the batches without an answer, in order."""
 
     number: int
-    compare: Callable[[SendBatch, RepeatedRecords], Awaitable[BatchCompared]]
+    compare: Callable[["_Channel", SendBatch, RepeatedRecords], Awaitable[BatchCompared]]
     """Makes the answer to a repeated batch, once there is room for it."""
     partition: str = ""
     """The name for which its batches count."""
     owner: PartitionWriter | None = None
-    answers: deque[tuple[int, float, BatchAnswer]] = attrs.field(factory=deque)
-    """The size of each batch, when it came, and what makes its answer."""
+    answers: deque[_HandedOn] = attrs.field(factory=deque)
     waiting: deque[tuple[int, float, SendBatch | BadBatchError]] = attrs.field(factory=deque)
     """Batches behind those, until the partition has room; the owner has not got them."""
-    waiting_changed: Changes = attrs.field(factory=Changes)
+    changed: Changes = attrs.field(factory=Changes)
+    """Told when a batch comes to wait or is handed on, and when the owner gets no more."""
     unanswered_bytes: int = 0
     taken_count: int = 0
     answered_count: int = 0
@@ -191,8 +205,11 @@ class BatchSession:
         ):
             await self._has_less.wait()
 
-    async def _compare(self, message: SendBatch, records: RepeatedRecords) -> BatchCompared:
-        async with self._comparing:
+    async def _compare(
+        self, channel: _Channel, message: SendBatch, records: RepeatedRecords
+    ) -> BatchCompared:
+        async with open_background() as nursery, self._comparing:
+            nursery.start_soon(self._free_partition, channel)
             while True:
                 if self._host.answers.is_full(self._client):
                     await self._host.answers.wait_room(self._client)
@@ -200,6 +217,25 @@ class BatchSession:
                     await self._has_less.wait()
                 else:
                     return await _compared(message, records)
+
+    async def _free_partition(self, channel: _Channel) -> None:
+        """While an answer waits, count what is known behind it for its client alone.
+
+        The client decides how long that is: all others of the partition go on meanwhile.
+        """
+        place = 0
+        while True:
+            while place == len(channel.answers):
+                await channel.changed.wait()
+            one = channel.answers[place]
+            if one.known is not None:
+                await one.known.wait()
+            if one.partition is not None:
+                self._host.in_flight.take(one.size_bytes)
+                self._host.in_flight.take_share(None, self._client, one.size_bytes)
+                self._free_batch(one)
+                one.partition = None
+            place += 1
 
     # Out.
 
@@ -238,6 +274,7 @@ class BatchSession:
                 await self._wait_room(decoded.channel)
             self._take(nursery, decoded)
         except BadBatchError as error:
+            await self._wait_room(error.channel)
             self._come(error, len(message))
         except DamagedBytesError as error:
             raise InvalidArgumentError(f"the message is damaged: {error}") from error
@@ -254,8 +291,13 @@ class BatchSession:
                     channel.scope.cancel(reason="the client closed the channel")
             case AskStanding():
                 self._requests_count += 1
-                ask = partial(self._ask_standing, message)
-                nursery.start_soon(self._answer_in_turn, message.channel, message.request, ask)
+                nursery.start_soon(
+                    self._answer_in_turn,
+                    message.channel,
+                    message.request,
+                    partial(self._ask_standing, message),
+                    self._due_of(message.channel),
+                )
             case DescribeRequest():
                 self._requests_count += 1
                 describe = partial(self._describe, message)
@@ -273,11 +315,18 @@ class BatchSession:
         ):
             await self._host.in_flight.wait_partition(channel.partition)
 
-    async def _answer_in_turn(self, number: int, request: int, answer: Answer) -> None:
-        """Answer behind the batches of the channel that came before."""
+    def _due_of(self, number: int) -> int:
+        """The number of the next batch on a channel."""
         channel = self._channels.get(number)
-        while channel is not None and channel.waiting and channel.owner is not None:
-            await channel.waiting_changed.wait()
+        return 0 if channel is None else channel.taken_count + len(channel.waiting)
+
+    async def _answer_in_turn(
+        self, number: int, request: int, answer: Answer, due: int
+    ) -> None:
+        """Answer behind the batches of the channel that came before, up to number `due`."""
+        channel = self._channels.get(number)
+        while channel is not None and channel.taken_count < due and channel.owner is not None:
+            await channel.changed.wait()
         await self._answer_request(number, request, answer)
 
     async def _answer_request(self, channel: int, request: int, answer: Answer) -> None:
@@ -338,12 +387,13 @@ class BatchSession:
             closed = await self._end_of_channel(channel, message)
         finally:
             self._host.channels.give_back(self._client)
-            self._free_batches(channel, sum(size_bytes for size_bytes, *_ in channel.answers))
+            for one in channel.answers:
+                self._free_batch(one)
             waiting_bytes = sum(size_bytes for size_bytes, *_ in channel.waiting)
             self._host.in_flight.give_back_waiting(self._client, waiting_bytes)
             channel.answers.clear()
             channel.waiting.clear()
-            channel.waiting_changed.tell()
+            self._take_no_more(channel)
         if self._channels.get(channel.number) is channel:
             del self._channels[channel.number]
         if closed is not None:
@@ -395,8 +445,8 @@ class BatchSession:
         self._host.in_flight.take(count)
         self._host.in_flight.take_share(channel.partition, self._client, count)
 
-    def _free_batches(self, channel: _Channel, count: int) -> None:
-        self._host.in_flight.give_back_share(channel.partition, self._client, count)
+    def _free_batch(self, one: _HandedOn) -> None:
+        self._host.in_flight.give_back_share(one.partition, self._client, one.size_bytes)
 
     async def _stream_of(self, message: OpenChannel) -> StreamRecord:
         stream = await self._host.find_stream(
@@ -431,15 +481,15 @@ class BatchSession:
             nursery.start_soon(self._hand_on_waiting, channel)
             while owner.failure is None or channel.answers:
                 while channel.answers:
-                    size_bytes, taken_s, answer = channel.answers[0]
-                    answered = await answer()
+                    one = channel.answers[0]
+                    answered = await one.answer()
                     if answered is None:
                         raise await self._why_over(channel, owner)
                     channel.answers.popleft()
-                    channel.unanswered_bytes -= size_bytes
-                    self._free_batches(channel, size_bytes)
+                    channel.unanswered_bytes -= one.size_bytes
+                    self._free_batch(one)
                     channel.answered_count += 1
-                    latency_s = trio.current_time() - taken_s
+                    latency_s = trio.current_time() - one.came_s
                     self._host.traffic.batches.note(_outcome_of(answered), latency_s)
                     self._tell(answered)
                 if owner.failure is None:
@@ -462,13 +512,13 @@ class BatchSession:
     def _take_no_more(self, channel: _Channel) -> None:
         """The owner gets nothing more; requests that wait behind batches are answered."""
         channel.owner = None
-        channel.waiting_changed.tell()
+        channel.changed.tell()
 
     async def _hand_on_waiting(self, channel: _Channel) -> None:
         """Hand batches that wait to the owner, as the partition has room."""
         while True:
             while not channel.waiting:
-                await channel.waiting_changed.wait()
+                await channel.changed.wait()
             await self._host.in_flight.wait_partition(channel.partition)
             if channel.owner is None:  # The channel ends, and its client is told of these.
                 return
@@ -476,7 +526,6 @@ class BatchSession:
             self._host.in_flight.give_back_waiting(self._client, size_bytes)
             self._count_batch(channel, size_bytes)
             self._hand_on(channel, batch, size_bytes, came_s)
-            channel.waiting_changed.tell()
 
     def _come(self, batch: SendBatch | BadBatchError, size_bytes: int) -> None:
         """Hand a batch to the channel's owner, or keep it until its partition has room.
@@ -490,7 +539,7 @@ class BatchSession:
         if channel.waiting or self._host.in_flight.is_partition_full(channel.partition):
             self._host.in_flight.take_waiting(self._client, size_bytes)
             channel.waiting.append((size_bytes, came_s, batch))
-            channel.waiting_changed.tell()
+            channel.changed.tell()
         else:
             self._count_batch(channel, size_bytes)
             self._hand_on(channel, batch, size_bytes, came_s)
@@ -505,12 +554,14 @@ class BatchSession:
         """Have the owner answer a batch; in its turn, refuse one that was sealed wrongly."""
         assert channel.owner is not None
         channel.taken_count += 1
+        known: trio.Event | None = None
         if isinstance(batch, BadBatchError):
             answer: BatchAnswer = partial(_refused, batch, batch)
         else:
-            answer = self._answer_to(batch, channel, channel.owner)
-        channel.answers.append((size_bytes, came_s, answer))
+            answer, known = self._answer_to(batch, channel, channel.owner)
+        channel.answers.append(_HandedOn(size_bytes, came_s, answer, known, channel.partition))
         channel.has_answers.set()
+        channel.changed.tell()
 
     def _channel_taking(self, channel: int, number: int, size_bytes: int) -> _Channel | None:
         """The channel, if it takes a batch of this number and size."""
@@ -558,16 +609,16 @@ class BatchSession:
 
     def _answer_to(
         self, message: SendBatch, channel: _Channel, owner: PartitionWriter
-    ) -> BatchAnswer:
+    ) -> tuple[BatchAnswer, trio.Event | None]:
         fault = fault_of_batch(message.sealed.data, message.terms)
         if fault is not None:
-            return partial(_refused, message, fault)
+            return partial(_refused, message, fault), None
         sent = owner.append(message.sealed, message.terms, None)
         if _is_moving(sent.answer):
             # The client sends this one again elsewhere, and all behind it. The owner may go on,
             # if nobody takes the partition: it must get none of them here.
             self._take_no_more(channel)
-        return partial(_answered, message, channel, owner, sent)
+        return partial(_answered, message, channel, owner, sent), sent.done
 
 
 def _is_moving(answer: OwnerAnswer | None) -> bool:
@@ -591,7 +642,7 @@ async def _answered(
                 message.channel, message.number, segment, entry, slot, first, valid_ms
             )
         case Repeated(records):
-            compared = await channel.compare(message, records)
+            compared = await channel.compare(channel, message, records)
             # An owner that has failed does not know; the next one does.
             return None if owner.failure is not None and _is_in_doubt(compared) else compared
         case AppendRefused(error=HandedOverError()) | OwnerEnded(failure=HandedOverError()):

@@ -163,6 +163,10 @@ class InFlightBytes:
             batches_wait=partition in self._freed,
         )
 
+    def put_off(self, comeback: Comeback) -> None:
+        """Choose when a session may come back whose frame was refused for another reason."""
+        self._admission.put_off(comeback, trio.current_time())
+
     def take_comeback(self, client: str) -> Comeback:
         """When a session that begins may send again what was refused to the one before it."""
         return self._comebacks.take(client, trio.current_time())

@@ -16,6 +16,7 @@ from geolog.protocol.stream_pattern import StreamPattern
 from geolog.protocol.stream_state import StreamName, StreamRecord
 from geolog.transport.message_socket import MessageSocket, ServedSocket, SocketClosedError
 from geolog.transport.seam import Address
+from geolog.transport.served_websocket import PACE_BYTES
 from geolog.wire.session.codes import Code
 from geolog.wire.session.messages import AppendId, ErrorAnswer
 from regions.proxy.client_connections import ClientConnections
@@ -38,7 +39,7 @@ from topology.errors import (
 )
 
 ANSWER_TAKEN_S = 30.0
-"""How long a client may take to read an answer."""
+"""How long a client may take to read an answer, besides a second for each `PACE_BYTES`."""
 
 READ_TAKEN_S = 300.0
 """How long a client may take to read a record: a person may be paging through them."""
@@ -198,10 +199,11 @@ async def send_answers(socket: ServedSocket, frames: Sequence[str | bytes]) -> N
     if len(frames) == 1:
         await send_answer(socket, frames[0])
         return
-    with trio.move_on_after(ANSWER_TAKEN_S) as scope:
+    taken_s = ANSWER_TAKEN_S + sum(map(len, frames)) / PACE_BYTES
+    with trio.move_on_after(taken_s) as scope:
         await socket.send_all(frames)
     if scope.cancelled_caught:
-        raise _not_taken(ANSWER_TAKEN_S)
+        raise _not_taken(taken_s)
 
 
 async def send_answer(
@@ -210,8 +212,9 @@ async def send_answer(
     """Send an answer; a client that does not take it in time is taken as gone.
 
     Its appends would otherwise count as bytes in flight for ever, and stop all other sessions;
-    what it reads would stay in memory.
+    what it reads would stay in memory. A long answer may take longer.
     """
+    taken_s += len(frame) / PACE_BYTES
     with trio.move_on_after(taken_s) as scope:
         await socket.send(frame)
     if scope.cancelled_caught:
@@ -219,7 +222,7 @@ async def send_answer(
 
 
 def _not_taken(taken_s: float) -> SocketClosedError:
-    return SocketClosedError(None, f"it took no answer for {taken_s:g} s")
+    return SocketClosedError(None, f"it took no answer for {taken_s:.0f} s")
 
 
 def location_of(address: Address, target: str) -> str:

@@ -3,7 +3,6 @@
 import trio
 
 from regions.proxy.protocol.answer_shares import AnswerShares
-from topology.errors import OverCapacityError
 
 
 class UntakenAnswers:
@@ -15,6 +14,9 @@ class UntakenAnswers:
         """Of the clients whose sessions wait."""
         self.is_full = self._shares.is_full
         self.take = self._shares.take
+        self.promise = self._shares.promise
+        self.keep = self._shares.keep
+        self.refusal_of = self._shares.refusal_of
 
     def __repr__(self) -> str:
         return f"UntakenAnswers({self._shares})"
@@ -29,16 +31,20 @@ class UntakenAnswers:
         """The bound."""
         return self._shares.max_bytes
 
-    def refusal_of(self, client: str, own: int, more: int) -> OverCapacityError | None:
-        """Why not to take a frame whose answer needs so many more; None to take it."""
-        return self._shares.refusal_of(client, own, more)
+    def withdraw(self, client: str, count: int) -> None:
+        """Note that answers are not due any more: their session has ended."""
+        if self._shares.withdraw(client, count):
+            self._tell_freed(client)
 
     def give_back(self, client: str, count: int) -> None:
         """Note that the client has taken so many bytes, or has left."""
         if self._shares.give_back(client, count):
-            freed = self._freed.pop(client, None)
-            if freed is not None:
-                freed.set()
+            self._tell_freed(client)
+
+    def _tell_freed(self, client: str) -> None:
+        freed = self._freed.pop(client, None)
+        if freed is not None:
+            freed.set()
 
     async def wait_room(self, client: str) -> None:
         """Wait until a client that is full has taken some."""

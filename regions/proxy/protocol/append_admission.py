@@ -264,6 +264,13 @@ class AppendAdmission:
         error.retry_after_s = comeback.after_s(now_s)
         return error
 
+    def put_off(self, comeback: Comeback, now_s: float) -> None:
+        """Choose when a session may come back whose frame was refused for another reason."""
+        self.refusals_count += 1
+        if now_s >= comeback.until_s:
+            spread = self._rng.uniform(1 - _RETRY_SPREAD, 1 + _RETRY_SPREAD)
+            comeback.until_s = now_s + OverCapacityError.retry_after_s * spread
+
     def is_calm(self, partition: str, client: str) -> bool:
         """Whether half of each bound is free: then any session may come back."""
         shares = (self._proxy, *self._shares(partition, client))

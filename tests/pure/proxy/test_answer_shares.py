@@ -68,6 +68,25 @@ def test_it_agrees_with_a_count_of_each_client_and_never_passes_the_bound_by_muc
     assert repr(shares) == f"AnswerShares(0 of {MAX}: {{}})"
 
 
+def test_a_client_is_read_on_while_most_of_its_answers_are_due() -> None:
+    shares = AnswerShares(MAX, 0.5)
+    shares.promise("a", 500)
+    shares.take("a", 200)
+
+    assert not shares.is_full("a")
+    assert shares.refusal_of("a", FRAME) is not None
+    shares.keep("a", 100, 100)
+    assert shares.is_full("a")
+    assert not shares.give_back("a", 10)
+    assert shares.give_back("a", 90)
+    assert not shares.is_full("a")
+    shares.keep("a", 100, 150)
+    assert shares.is_full("a")
+    assert shares.withdraw("a", 300)
+    shares.give_back("a", 350)
+    assert repr(shares) == f"AnswerShares(0 of {MAX}: {{}})"
+
+
 def test_a_refusal_names_the_client_and_the_bound() -> None:
     shares = AnswerShares(MAX, 0.5)
     shares.take("a", 300)

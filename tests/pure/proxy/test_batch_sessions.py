@@ -27,7 +27,7 @@ from geolog.wire.session.channel_messages import (
 from geolog.wire.session.outgoing_messages import OutgoingMessages
 from regions.proxy import batch_session, session_host
 from tests.pure.proxy.batches_client import CHANNEL, open_batches
-from tests.pure.proxy.proxies import open_proxy
+from tests.pure.proxy.proxies import open_proxy, open_session
 from tests.pure.whole.clusters import STREAM, open_world, values_of
 
 RECORDS_COUNT = 1000
@@ -67,6 +67,67 @@ async def test_answers_to_comparisons_are_made_as_the_client_takes_them(
     assert 0 < in_flight_bytes < REPEATS_COUNT * batch.length_bytes
     assert all(isinstance(one, BatchCompared) for one in answers)
     assert left_bytes == 0
+
+
+async def test_repeated_batches_whose_answers_wait_do_not_keep_a_partition_full(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_session, "OUTGOING_BYTES_MAX", 200_000)
+    batch = seal_batch([b""] * RECORDS_COUNT, created_us=1)
+    terms = BatchTerms(writer=WriterStamp(b"w", 1, BatchSeqs(0, RECORDS_COUNT), 0))
+    bound = 10 * batch.length_bytes
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=bound
+        ) as proxy,
+        open_batches(world.cluster, proxy, STREAM) as client,
+        open_session(
+            world.cluster, proxy, f"/v1/streams/{STREAM}/append", host="other"
+        ) as other,
+    ):
+        await other.receive()
+        world.cluster.network.pipe_bytes_max = 1 << 14
+        fenced = await client.ask(AskStanding(CHANNEL, 1, b"w", WriterFence(1, 1)))
+        assert isinstance(fenced, StandingTold)
+        await client.send_batch(batch, terms)
+        await client.receive()
+        for _ in range(REPEATS_COUNT):
+            await client.send_batch(batch, terms)
+        await trio.sleep(5)
+        in_flight_bytes = proxy.in_flight.bytes
+        answer = await other.ask(value="v" * (bound // 2))
+        answers = [await client.receive() for _ in range(REPEATS_COUNT)]
+        with trio.fail_after(5):
+            while proxy.in_flight.bytes:
+                await proxy.in_flight.wait_changed()
+
+    assert in_flight_bytes > bound
+    assert answer["type"] == "ack"
+    assert all(isinstance(one, BatchCompared) for one in answers)
+
+
+async def test_a_question_waits_for_no_batches_that_came_later(
+    autojump_clock: MockClock,
+) -> None:
+    batch = seal_batch([b"v"], created_us=1)
+    async with (
+        open_world() as world,
+        open_proxy(
+            world.cluster, "proxy-1", "us-east", partition_in_flight_bytes_max=1
+        ) as proxy,
+        open_batches(world.cluster, proxy, STREAM) as client,
+    ):
+        for _ in range(4):  # All but the first wait.
+            await client.send_batch(batch)
+        await client.send(AskStanding(CHANNEL, 1, b"w", WriterFence(1, 1)))
+        answers = []
+        for _ in range(20):
+            await client.send_batch(batch)
+            answers.append(await client.receive())
+
+    [told_at] = [at for at, one in enumerate(answers) if isinstance(one, StandingTold)]
+    assert 3 <= told_at <= 6
 
 
 async def test_a_session_takes_no_more_while_its_client_takes_no_answers(

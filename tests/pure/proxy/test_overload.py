@@ -455,7 +455,7 @@ async def test_appends_whose_answers_nobody_takes_do_not_keep_a_partition_full(
         await trio.sleep(5)
         answer = await other.ask(value="v" * 200_000)
         held_bytes = proxy.answers.bytes
-        await trio.sleep(ANSWER_TAKEN_S)
+        await trio.sleep(2 * ANSWER_TAKEN_S)
         left_bytes = proxy.in_flight.bytes, proxy.answers.bytes
 
     assert answer["type"] == "ack"
@@ -532,6 +532,65 @@ async def test_a_client_that_reads_late_and_slowly_gets_all_answers(
     assert [(one["type"], one["id"]) for one in answers] == [
         ("ack", number) for number in range(30)
     ]
+
+
+async def test_a_client_that_takes_a_kibibyte_a_second_gets_all_answers(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    """Answers that were all known at once are more than it can take in half a minute."""
+    count = 3000
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east") as proxy,
+        open_session(world.cluster, proxy, APPEND) as client,
+    ):
+        world.cluster.network.pipe_bytes_max = 1 << 10
+        await client.receive()
+        for number in range(count):
+            await client.send(id=number, value="")
+        answers = []
+        for _ in range(count):
+            await trio.sleep(0.1)
+            answers.append(await client.receive())
+
+    assert [(one["type"], one["id"]) for one in answers] == [
+        ("ack", number) for number in range(count)
+    ]
+
+
+async def test_answers_that_are_due_hold_up_no_other_session_of_the_client(
+    autojump_clock: MockClock, open_session: OpenSession
+) -> None:
+    """It could not take them; so its sessions are told to come back, and when."""
+    async with (
+        open_world() as world,
+        open_proxy(world.cluster, "proxy-1", "us-east", in_flight_bytes_max=40_000) as proxy,
+        open_session(world.cluster, proxy, APPEND) as stuck,
+        open_session(world.cluster, proxy, APPEND) as other,
+    ):
+        await stuck.receive()
+        await other.receive()
+        await stuck.ask(value="first")
+        cut_all(world)
+        for number in range(130):  # 160 bytes are reckoned for each, of the half of all.
+            await stuck.send(id=number, value="")
+        await trio.sleep(0.1)
+        with trio.fail_after(1):
+            refusal = await other.ask(id="other", value="")
+        mend_all(world)
+        answers = [await stuck.receive() for _ in range(130)]
+        again = await other.ask(id="other", value="")
+        await trio.sleep(1)
+        left_bytes = proxy.in_flight.bytes, proxy.answers.bytes
+
+    assert (refusal["code"], refusal["id"]) == (429, "other")
+    assert 0.5 < refusal["retry_after_s"] < 1.5  # type: ignore[operator]
+    assert [one["id"] for one in answers] == list(range(130))
+    codes = [one.get("code") for one in answers]
+    assert codes == [None] * codes.count(None) + [429] * codes.count(429)
+    assert codes.count(None) > 100
+    assert again["type"] == "ack"
+    assert left_bytes == (0, 0)
 
 
 async def test_frames_forwarded_to_a_partition_that_comes_home_do_not_wait_for_themselves(
