@@ -56,7 +56,9 @@ class StandbyFollower:
         by_feed: dict[HomeFeed, list[RelayedStreamReport]] = {}
         for one in report.streams:
             feed = self.feeds.feed_named(one.stream, one.life, one.partition)
-            if feed is None or feed.standing(one.target).additions != one.additions:
+            if feed is None or one.target not in feed.record.relay_to:
+                continue  # A target that was removed keeps its number of additions.
+            if feed.standing(one.target).additions != one.additions:
                 continue  # One of the two looked at the stream's settings before they changed.
             heard = feed.standing(one.target).heard
             if one.heard_epoch is None and heard and heard.relay_epoch == report.relay_epoch:

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 import geolog
 from geolog.protocol.ids import SegmentEntry, Sequence
-from geolog.protocol.stream_state import StreamRecord
+from geolog.protocol.stream_state import PartitionName, StreamRecord
 from geolog.transport.seam import Address
 from relay.bridge.home_feed import FeedConfig, HomeFeed, HomeFeeds
 from relay.bridge.standby_follower import StandbyFollower
@@ -254,3 +254,36 @@ async def test_a_member_that_knows_more_than_its_coordinator_keeps_what_it_knows
             coordinating.on_durable(TARGET, older)
             await trio.sleep(3)
             assert only_feed(follower).standing(TARGET).durable == known
+
+
+async def test_a_standby_remembers_nothing_of_a_target_that_it_knows_to_be_removed(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator has not heard of the removal yet, and goes on telling of it."""
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster),
+        open_standby(cluster) as follower,
+        open_target(cluster),
+    ):
+        await create(log)
+        await wait_begun(follower.feeds)
+        await append(log, b"first")
+        await wait_equal(log)
+        await trio.sleep(3)
+        feed, wanted = only_feed(follower), HomeFeeds._wanted  # noqa: SLF001
+        assert feed.standing(TARGET).is_told
+
+        async def wanted_without(feeds: HomeFeeds) -> dict[PartitionName, StreamRecord]:
+            found = await wanted(feeds)
+            if feeds is not follower.feeds:
+                return found
+            return {name: attrs.evolve(record, relay_to=()) for name, record in found.items()}
+
+        monkeypatch.setattr(HomeFeeds, "_wanted", wanted_without)
+        reports_count = follower.reports_count
+        await trio.sleep(3)
+
+        assert follower.reports_count > reports_count
+        assert TARGET not in feed.targets
