@@ -63,6 +63,10 @@ def _no_time() -> float:
     return 0.0
 
 
+def _told_to_nobody(_operations: list[Operation]) -> None:
+    pass
+
+
 @attrs.define(eq=False)
 class MemoryStore:
     """The world's one tree, and its sessions. Opened by `open_memory_store`."""
@@ -72,6 +76,8 @@ class MemoryStore:
     clock_offset_us: int = 0
     """How far the store's clock is ahead of the true time."""
 
+    on_written: Callable[[list[Operation]], None] = _told_to_nobody
+    """Called with the operations of each request that was carried out."""
     tree: MetadataTree = attrs.field(factory=MetadataTree, init=False)
     _holders: "list[MemoryMetadata]" = attrs.field(factory=list, init=False)
     _sessions_alive: set[SessionId] = attrs.field(factory=set, init=False)
@@ -117,6 +123,7 @@ class MemoryStore:
     def write(self, operations: list[Operation], session: SessionId) -> list[WriteAnswer]:
         """Carry out a request of a session and show it to all views."""
         self.tree, answers, changes = self.tree.apply(operations, session, now_us=self.now_us())
+        self.on_written(operations)
         self._show(changes)
         return answers
 

@@ -6,7 +6,8 @@ import attrs
 
 from geolog.catalog.kept_rests import DeadBranch, KeptRests
 from geolog.catalog.partition_metadata import PartitionMetadata
-from geolog.catalog.partition_owners import VersionedOwner
+from geolog.catalog.partition_owners import FindChecks, VersionedOwner
+from geolog.catalog.partition_trims import PartitionTrims
 from geolog.catalog.stream_homes import StreamHomes, VersionedHome
 from geolog.client.reading.bounds import Bound
 from geolog.client.reading.gone import TrimmedRun
@@ -26,7 +27,14 @@ from geolog.protocol.ids import EntryId, SegmentEntry
 from geolog.protocol.ids import Sequence as LogSequence
 from geolog.protocol.ledger_state import LedgerRecord, LedgerState
 from geolog.protocol.read_end import PartitionEnd
-from geolog.protocol.stream_state import PartitionName, SegmentRecord, StreamName, StreamRecord
+from geolog.protocol.stream_state import (
+    PartitionName,
+    SegmentRecord,
+    SequenceGap,
+    StreamName,
+    StreamRecord,
+    TrimRecord,
+)
 from geolog.protocol.watermark import Watermark
 from sim.planted.planted_bug import PlantedBug
 from sim.world.apps.failing_over import HOME_CUT_OFF
@@ -34,6 +42,7 @@ from sim.world.chance import Draws
 from sim.world.draws.failover_draws import (
     with_homes_cut_off,
     with_homes_lost_in_a_row,
+    with_mirrors_begun_again,
     with_resyncs,
 )
 from sim.world.options import Options
@@ -206,6 +215,31 @@ async def check_nothing(
     return []
 
 
+async def drop_without_a_note(
+    trims: PartitionTrims,
+    mirror: PartitionName,
+    owner: VersionedOwner,
+    at: LogSequence,
+    *,
+    ended: LogSequence,
+    now_us: int,
+    find_checks: FindChecks,
+) -> TrimRecord:
+    """Begin a mirror again, and drop its rows without a note of it."""
+
+    def begun(found: TrimRecord) -> TrimRecord:
+        return attrs.evolve(
+            found,
+            first_sequence=max(found.first_sequence, at),
+            trimmed_us=now_us,
+            gap=SequenceGap(ended, at) if ended < at else found.gap,
+        )
+
+    changed = await trims._change_owned(mirror, owner, begun, find_checks)
+    await trims.drop_all(mirror, owner)
+    return changed
+
+
 FAILOVER_BUGS: dict[str, PlantedBug] = {
     "fork-above-the-home": PlantedBug(
         142,
@@ -266,6 +300,12 @@ FAILOVER_BUGS: dict[str, PlantedBug] = {
             (StreamHomes, "checks_to_begin_again", check_nothing),
         ],
         drawn_for=with_resyncs,
+    ),
+    "rows-dropped-unnoted": PlantedBug(
+        172,
+        "the rows of a mirror that is begun again are dropped, and nothing says that they go",
+        [(PartitionTrims, "begin_again", drop_without_a_note)],
+        drawn_for=with_mirrors_begun_again,
     ),
     "dead-branch-left-by-number": PlantedBug(
         155,

@@ -16,6 +16,9 @@ from sim.world.trace import Trace
 
 STREAM = "shop/orders"
 
+_BEGUN_AGAIN = "was begun again"
+"""Words of the error of a reader that was in such a mirror."""
+
 HAND_OVER = "hand over"
 """Begins the words of a call that gives partitions to other processes."""
 
@@ -59,7 +62,8 @@ class Calls:
     def is_begun_again(self, error: geolog.GeologError) -> bool:
         """Whether a reader was in a mirror that an operator began again: it opens again."""
         is_resynced = self.knobs.resyncs_rest_s_max is not None
-        return is_resynced and isinstance(error, geolog.ConflictError)
+        is_told = isinstance(error, geolog.ConflictError) and _BEGUN_AGAIN in str(error)
+        return is_resynced and is_told
 
     def is_heard(self, process: Process) -> bool:
         """Whether anybody hears the answer: nobody does if the process is dead."""

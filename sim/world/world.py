@@ -25,6 +25,7 @@ from sim.fakes.memory_messages import MemoryMessages
 from sim.fakes.memory_metadata import MemoryStore, open_memory_store
 from sim.fakes.memory_transport import MemoryNetwork
 from sim.scheduling import RunQueue, enter_process
+from sim.world.begun_again import BegunAgain
 from sim.world.chance import chance
 from sim.world.endings import is_foreseen, words_of
 from sim.world.machine_clock import MachineClock
@@ -92,8 +93,9 @@ class World:
         """Instances whose synced bytes were harmed: only these may break a promise."""
         self.wiped: set[str] = set()
         """Regions whose nodes have all lost their disks: their mirrors begin again."""
-        self.resyncs: dict[str, float] = {}
-        """Regions whose mirrors an operator begins again, and until when that may be seen."""
+        self.begun_again = BegunAgain()
+        """Mirrors that were begun again."""
+        store.on_written = self.begun_again.on_written
         self.surprises: list[tuple[Process, Exception]] = []
         """Processes that ended with an error that no code expects."""
         self._machine_clocks: dict[str, MachineClock] = {}

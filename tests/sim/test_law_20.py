@@ -20,6 +20,7 @@ class MirrorLook:
     rows: tuple[SegmentRecord, ...]
 
     made_again: frozenset[MirrorKey] = frozenset()
+    dropped: Mapping[MirrorKey, int] = attrs.field(factory=dict)
 
     @property
     def log_trims(self) -> Mapping[MirrorKey, TrimRecord]:

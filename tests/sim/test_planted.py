@@ -70,6 +70,7 @@ def long(name: str, first_seed: int) -> pytest.ParameterSet:
         long("writers-forgotten-at-the-move", 3),
         long("rows-dropped-apart", 2),
         long("two-forks-missed", 0),
+        long("rows-dropped-unnoted", 0),
         long("row-end-ignored", 1),
         long("dead-place-in-the-stream", 1),
         long("lease-from-the-answer", 14),

@@ -3,7 +3,8 @@
 The first row begins a segment, so that the mirror could become the home. Any other goes on in
 the middle of a segment where the one before it ended, or begins the next segment of the home
 that has entries. It has the home's sequences. Completed rows never change, and only the front
-goes, no further than the home's own.
+goes, no further than the home's own. A mirror that is begun again loses all rows that it had,
+and no others.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +31,9 @@ class RowsInOrder:
     def breaches(self, now: Look) -> Iterator[str]:
         """Compare the current rows with those before, and with the home's."""
         for mirror in now.made_again:
-            self._before.pop(mirror, None)
+            # Rows of one that was begun again are checked on: `dropped` says which of them go.
+            if mirror not in now.dropped:
+                self._before.pop(mirror, None)
         lists = now.logs, now.log_trims
         if lists == self._looked_at:
             return
@@ -40,8 +43,16 @@ class RowsInOrder:
             for row in rows.values():
                 if now.homes.get(row.home_epoch) == region:
                     known[row.segment] = row
-        for mirror, rows in now.mirrors.items():
+        for mirror, listed in now.mirrors.items():
             region, partition = mirror
+            dropped = now.dropped.get(mirror, 0)
+            if dropped and not now.mirror_trims[mirror].dropping_through:
+                for number in [one for one in listed if one <= dropped]:
+                    yield (
+                        f"the mirror of partition {partition} in {region}: row {number} is"
+                        f" still there, although it was begun again behind row {dropped}"
+                    )
+            rows = {number: row for number, row in listed.items() if number > dropped}
             for words in (
                 *_beginning(rows),
                 *self._disorder(now, partition, rows),
@@ -49,7 +60,7 @@ class RowsInOrder:
                 *self._unequal(partition, rows),
             ):
                 yield f"the mirror of partition {partition} in {region}: {words}"
-            self._before[mirror] = dict(rows)
+            self._before[mirror] = rows
 
     def _disorder(
         self, now: Look, partition: int, rows: Mapping[int, SegmentRecord]
@@ -113,6 +124,8 @@ class RowsInOrder:
             yield f"it begins at sequence {trim}, its home at {at_home}"
         for number, before in self._before.get(mirror, {}).items():
             found = rows.get(number)
+            if number <= now.dropped.get(mirror, 0):
+                continue
             if found != before and now.is_cut(mirror[1], before, found):
                 continue
             if before.is_completed and found not in (None, before):

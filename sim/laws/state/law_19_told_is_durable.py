@@ -49,7 +49,7 @@ class ToldIsDurable:
                 continue  # It is no target now.
             self._believed[key] = durable
             words = f"{relay_id} believes {durable} of partition {partition} durable"
-            is_true = durable is None or _is_durable(now, mirror, durable)
+            is_true = durable is None or is_durable(now, mirror, durable)
             if mirror in self._once_removed and key not in self._knows:
                 if is_true:
                     self._knows.add(key)
@@ -102,11 +102,18 @@ def _beliefs(now: Look) -> Iterator[tuple[str, HomeFeeds, MirrorKey, Watermark |
                         )
 
 
-def _is_durable(now: Look, mirror: MirrorKey, durable: Watermark) -> bool:
+def is_durable(now: Look, mirror: MirrorKey, durable: Watermark) -> bool:
+    """Whether an ack set of the mirror has everything up to there, as far as rows are there.
+
+    Rows that it lost as it was begun again do not count.
+    """
+    dropped = now.dropped.get(mirror, 0)
     rows = [
         row
-        for row in now.logs.get(mirror, {}).values()
-        if row.segment == durable.segment and row.first_entry <= durable.entry
+        for number, row in now.logs.get(mirror, {}).items()
+        if number > dropped
+        and row.segment == durable.segment
+        and row.first_entry <= durable.entry
     ]
     if not rows:
         # Only its front goes: a row that is gone was durable and trimmed.

@@ -26,10 +26,15 @@ class GapsAreRecorded:
     def breaches(self, now: Look) -> Iterator[str]:
         """Check new gaps, and new rows that do not follow the one before."""
         for mirror in now.made_again:
-            self._forget(mirror)
+            # One that was begun again has noted the gap by what it had before.
+            if mirror not in now.dropped:
+                self._forget(mirror)
         for mirror, trim in now.log_trims.items():
             region, partition = mirror
-            for words in (*self._of_gap(now, mirror, trim), *self._of_rows(now, mirror, trim)):
+            found = [*self._of_gap(now, mirror, trim)]
+            if mirror in now.made_again:
+                self._forget(mirror)
+            for words in (*found, *self._of_rows(now, mirror, trim)):
                 yield f"the mirror of partition {partition} in {region} {words}"
             self._gaps[mirror] = trim
 
@@ -53,8 +58,8 @@ class GapsAreRecorded:
             yield f"has a gap up to {gap.end}; its home let it go on at {trim.evicted_before}"
 
     def _of_rows(self, now: Look, mirror: MirrorKey, trim: TrimRecord) -> Iterator[str]:
-        rows = now.logs.get(mirror, {})
-        for number in sorted(rows):
+        rows, dropped = now.logs.get(mirror, {}), now.dropped.get(mirror, 0)
+        for number in sorted(number for number in rows if number > dropped):
             row, end = rows[number], self._ends.get(mirror, 0)
             is_behind_gap = trim.gap is not None and trim.gap.end == row.first_sequence
             is_new = (mirror, number) not in self._begun

@@ -1,11 +1,9 @@
 """A look at the world: ledgers and lists in metadata, nodes that are up, new answers."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import attrs
-import trio
 
 from geolog.metadata.documents import open_document
 from geolog.metadata.paths import ClusterPaths
@@ -72,8 +70,11 @@ class Look:
     mirror_owners: dict[MirrorKey, OwnerRecord]
     """The owner of each mirror."""
     made_again: frozenset[MirrorKey]
-    """Mirrors made since the last look whose target had been removed, and those that an
-    operator begins again just now."""
+    """Mirrors made since the last look whose target had been removed, and those that were begun
+    again since then."""
+    dropped: Mapping[MirrorKey, int]
+    """Of each log that was ever begun again as a mirror: its last row that is not part of it
+    any more. Such rows may still be there."""
     homes: Mapping[int, str]
     """The home of the main stream by home epoch, as far as looks have seen them."""
     sources: Mapping[LedgerId, "LedgerOrigin"] | None
@@ -225,6 +226,8 @@ class Looking:
     _sources: dict[LedgerId, LedgerOrigin] = attrs.field(factory=dict, init=False)
     _made_us: dict[MirrorKey, int] = attrs.field(factory=dict, init=False)
     """When each mirror was made, by the store's clock."""
+    _begun_counts: dict[MirrorKey, int] = attrs.field(factory=dict, init=False)
+    """How often each mirror had been begun again."""
     _opened: dict[str, tuple[bytes, object]] = attrs.field(factory=dict, init=False)
     """By path: a document and its parsed value; most have not changed since."""
 
@@ -248,6 +251,7 @@ class Looking:
             {key: self._trim_of(one) for key, one in mirrors.items()},
             {key: self._owner_of(one) for key, one in mirrors.items()},
             self._made_again(mirrors),
+            self._dropped(stream, partitions),
             self._homes,
             self._sources if self.world.options.relay_to else None,
             self._stores(),
@@ -309,12 +313,27 @@ class Looking:
             before_us = self._made_us.get(key)
             # A partition may have been added while the region was no target.
             is_late = before_us is None and key[0] in self._history.targets_removed
-            is_begun_again = self.world.resyncs.get(key[0], -math.inf) >= trio.current_time()
-            is_begun_again |= self._trim_of(one).dropping_through > 0
+            begun_count = self.world.begun_again.count(_PATHS.trim(one))
+            is_begun_again = begun_count > self._begun_counts.get(key, 0)
             if is_late or is_begun_again or before_us not in (None, made_us):
                 found.add(key)
-            self._made_us[key] = made_us
+            self._made_us[key], self._begun_counts[key] = made_us, begun_count
         return frozenset(found)
+
+    def _dropped(
+        self, stream: StreamRecord | None, partitions: list[PartitionName]
+    ) -> Mapping[MirrorKey, int]:
+        """The rows that logs in all regions lost; the home may have been a mirror before."""
+        if stream is None or stream.home is None:
+            return {}
+        found = {
+            (region, one.number): self.world.begun_again.dropped_through(
+                _PATHS.trim(stream.log_in(region, one.number))
+            )
+            for region in (stream.home, *stream.relay_to)
+            for one in partitions
+        }
+        return {key: through for key, through in found.items() if through}
 
     def _cursor(self) -> CursorLook | None:
         nodes, path = self.world.store.tree.nodes, _PATHS.stream(_STREAM)

@@ -1,6 +1,5 @@
 """An operator who begins mirrors of the stream again, whatever its home does meanwhile."""
 
-import math
 from random import Random
 
 import attrs
@@ -10,10 +9,6 @@ import geolog
 from geolog.background import open_background
 from sim.world.calls import STREAM, Calls
 from sim.world.process import Process
-from sim.world.world import World
-
-_SEEN_S = 10.0
-"""How long the end of a resync may stay unseen: its last request may be late."""
 
 _FORESEEN = (
     geolog.ConflictError,  # There is a gap, or something only the mirror has, or it is home.
@@ -28,7 +23,6 @@ class Resyncing:
     """The main function of such an operator. Nothing is dropped that no other region has."""
 
     calls: Calls
-    world: World
     rng: Random
 
     async def resync_for_ever(self, process: Process, log: geolog.Log) -> None:
@@ -52,9 +46,8 @@ class Resyncing:
         patience.cancel(reason="applications become quiet")
 
     async def _resync(self, process: Process, log: geolog.Log, region: str) -> None:
-        calls, resyncs = self.calls, self.world.resyncs
+        calls = self.calls
         calls.begin(process, f"resync {region}")
-        resyncs[region] = math.inf
         try:
             begun = await log.resync_relay(STREAM, target=region)
         except geolog.GeologError as error:
@@ -65,5 +58,3 @@ class Resyncing:
         else:
             calls.done(process, f"resync {begun}")
             calls.history.happened.add("mirror-begun-again")
-        finally:
-            resyncs[region] = trio.current_time() + _SEEN_S

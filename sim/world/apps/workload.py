@@ -97,7 +97,7 @@ class Workload:
                 world.start_client(f"{RESCUER}{number + 1}", region, main)
 
         if self.calls.knobs.resyncs_rest_s_max is not None:
-            resyncing = Resyncing(self.calls, world, world.rng("resyncs"))
+            resyncing = Resyncing(self.calls, world.rng("resyncs"))
             world.start_client("resyncer", shape.regions[-1], resyncing.resync_for_ever)
 
     def _owning(self, world: World) -> Owning:
