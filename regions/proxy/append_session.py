@@ -85,8 +85,8 @@ OUTGOING_BYTES_MAX = 1 << 20
 GOAWAY_S = 1.0
 """How long a client may take to leave a draining proxy by itself."""
 
-HELD_S_MAX = 1.0
-"""How long a client is not read, for each frame that it sends before it may come back."""
+HELD_S_MAX = 2.0
+"""How long a frame may be left unread that a client sends before it may come back."""
 
 _TURN_COST = 100
 """A session lets others run once it has done as much as it takes to append so many records."""
@@ -323,16 +323,22 @@ class AppendSession:
     async def _wait_comeback(self) -> None:
         """Leave alone what the client sends although it was told to wait, but not for long."""
         await self._socket.wait_message()
-        now_s = trio.current_time()
-        if self._comes_too_soon(now_s):
-            await trio.sleep_until(min(self._told_until_s, now_s + HELD_S_MAX))
+        if self._comes_too_soon(trio.current_time()):
+            await trio.sleep_until(self._held_until_s())
             self._free_s = trio.current_time()
 
     def _comes_too_soon(self, now_s: float) -> bool:
         """Whether the client was told to wait still, and there is a reason to."""
-        return now_s < self._told_until_s and not self._host.in_flight.is_calm(
+        return now_s < self._held_until_s() and not self._host.in_flight.is_calm(
             self._target.counted_as, self._client
         )
+
+    def _held_until_s(self) -> float:
+        """Until when the next message is left alone: what came together goes on together."""
+        arrived_s = self._socket.next_arrived_s
+        if arrived_s is None:
+            return self._told_until_s
+        return min(self._told_until_s, arrived_s + HELD_S_MAX)
 
     def _admit(self, frame: str | bytes, arrived_s: float) -> None:
         """Admit a frame, which counts from now on, or refuse it; its turn comes later."""
