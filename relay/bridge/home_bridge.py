@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import assert_never
 
 import attrs
@@ -364,6 +364,10 @@ class HomeBridge:
 
     def _on_buffered(self, channel: _HomeChannel) -> None:
         self._perform(channel, channel.core.on_buffered())
+        self._go_on(channel)
+
+    def _go_on(self, channel: _HomeChannel) -> None:
+        """There may be more to send, or to believe, than there was."""
         self._believe(channel)
         self._link.on_ready(channel.number)
         self._awake.set()
@@ -446,13 +450,12 @@ class HomeBridge:
             self.fetched_count += len(entries)
             self._perform(channel, channel.core.on_fetched(fetch, entries))
             self._ahead.count(channel.core)
-            self._believe(channel)
-            self._link.on_ready(channel.number)
-            self._awake.set()
+            self._go_on(channel)
             if not await self._ahead.wait_goes_on(turn):
                 return False
 
     def _perform(self, channel: _HomeChannel, effects: list[OutgoingEffect]) -> None:
+        has_stopped_fetching = False
         for effect in effects:
             match effect:
                 case StopChannel(code, error):
@@ -466,8 +469,11 @@ class HomeBridge:
                     assert channel.fetching is not None
                     channel.fetching.cancel(reason="the buffer has the rest")
                     channel.fetching = None
+                    has_stopped_fetching = True
                 case _:
                     assert_never(effect)
+        if has_stopped_fetching:
+            self._go_on(channel)  # The buffer may have the rest; nothing else wakes it.
 
     # The socket.
 
@@ -516,10 +522,11 @@ class HomeBridge:
         """Send a heartbeat, as it is now: of those that were due earlier, none is sent."""
         self._is_beat_due, self._has_beaten = False, True
         now_us, began_s = max(1, self._now_us()), trio.current_time()
-        tails = self._tails()
+        count_max = min(TAILS_MAX, self._beat_size.bytes // _TAIL_BYTES)
+        tails = self._tails(count_max)
         self._link.on_canary_sent(now_us, now_s=began_s)
         await self._socket.send(encode_bridge(BridgeHeartbeat(now_us, tuple(tails))))
-        is_full = len(tails) >= self._beat_size.bytes // _TAIL_BYTES
+        is_full = len(tails) >= count_max
         self._beat_size.on_sent(trio.current_time() - began_s, is_full=is_full)
 
     async def _send_entries(self) -> bool:
@@ -578,13 +585,14 @@ class HomeBridge:
             f"the mirror in {self._target} {failed}, although the link is whole",
         )
 
-    def _tails(self) -> list[TailTold]:
-        """The ends of logs, of so many channels as fit; the next ones the next time."""
+    def _tails(self, count_max: int) -> list[TailTold]:
+        """The ends of so many logs that have one; the next ones the next time."""
         numbers = sorted(self._channels)
         later = bisect_right(numbers, self._tail_last)
-        tails = []
-        count_max = min(TAILS_MAX, self._beat_size.bytes // _TAIL_BYTES)
-        for number in islice(chain(numbers[later:], numbers[:later]), count_max):
+        tails: list[TailTold] = []
+        for number in chain(numbers[later:], numbers[:later]):
+            if len(tails) == count_max:
+                break
             channel = self._channels[number]
             self._tail_last = number
             feed = channel.feed

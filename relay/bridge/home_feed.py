@@ -76,7 +76,8 @@ class TargetStanding:
     """The last that the target itself told a coordinator; None if this member knows of none."""
     alarm: str | None = None
     """Why its channel was last stopped; None once it has gone on."""
-    alarm_code: int = 0
+    has_conflicted: bool = False
+    """Whether its channel was stopped by a conflict since it last went on."""
     needs_operator: bool = False
     """Whether that reason cannot go by itself."""
     stalls_count: int = 0
@@ -91,14 +92,16 @@ class TargetStanding:
         """Its channel has ended with an alarm.
 
         is_told: whether the target said so. Its first conflict may pass: older targets call it
-        one if another bridge feeds the mirror. The home finds out itself if the two differ.
+        one if another bridge feeds the mirror. It is not believed until it is asked again, but
+        only the next one is shown as lasting, whatever other alarms were between.
         """
-        is_again = self.alarm is not None and self.alarm_code == code
-        may_pass = is_told and code == Code.CONFLICT and not is_again
-        self.alarm, self.alarm_code = error, code
+        is_conflict = code == Code.CONFLICT
+        may_pass = is_told and is_conflict and not self.has_conflicted
+        self.has_conflicted = self.has_conflicted or is_conflict
+        self.alarm = error
         self.needs_operator = needs_operator(code) and not may_pass
-        if self.needs_operator and code != Code.TRIMMED:
-            self.heard = None  # Its mirror may not be a copy.
+        if needs_operator(code) and code != Code.TRIMMED:
+            self.heard = None  # Its mirror may not be a copy; a good one tells it again.
 
 
 @attrs.define(eq=False)
@@ -212,7 +215,7 @@ class HomeFeed:
         """A target has everything up to here durably; forget what all of them have."""
         standing = self.standing(target)
         if standing.is_told and watermark != standing.durable:
-            standing.alarm = None  # It goes on.
+            standing.alarm, standing.has_conflicted = None, False  # It goes on.
         standing.durable, standing.is_told = watermark, True
         if standing.handed is not None and standing.handed.position != watermark:
             standing.handed = None  # It is sent more.

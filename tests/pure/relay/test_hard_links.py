@@ -41,6 +41,7 @@ from tests.pure.whole.mirroring import (
     relay,
 )
 from tests.pure.whole.test_mirrors import forged
+from topology.errors import UnavailableError
 
 HOME_RELAY, TARGET_RELAY = f"relay-{HOME}-1", f"relay-{TARGET}-1"
 
@@ -398,6 +399,67 @@ async def test_the_ends_of_very_many_logs_are_told_in_parts(
 
     assert sorted(told) == [0, 1, 2, 3, 4]
     assert sum(told.values()) == 50
+
+
+async def test_partitions_without_records_leave_the_ends_of_others_told_each_second(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(home_bridge, "_BEAT_BYTES_LEAST", 100)  # One end, at first.
+    ages_s: list[float] = []
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster),
+        open_target(cluster) as target,
+    ):
+        target.heard = HeardTails(cluster.now_us)
+        await create(log, partitions=16)
+        async with log.open_writer(STREAM) as writer:
+            for number in range(6):
+                await writer.append(b"v", key=b"%d" % number)
+        await trio.sleep(15)
+        for _ in range(20):
+            await trio.sleep(0.5)
+            ages_s += [one.heard_ago_s or 0.0 for one in target.heard.all()]
+        told_count = len(target.heard.all())
+
+    assert 2 < told_count < 8
+    assert max(ages_s) < 2
+
+
+async def test_what_the_buffer_has_is_sent_though_the_log_cannot_be_read_any_more(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    next_entries, failed_count, left_count = HomeLog.next_entries, 0, 5
+
+    async def next_entries_for_a_while(log: HomeLog) -> list[RelayedEntry]:
+        """Read up to the older half of the buffer; what follows cannot be read."""
+        nonlocal failed_count, left_count
+        if left_count:
+            entries = (await next_entries(log))[:left_count]
+            left_count -= len(entries)
+            return entries
+        await trio.sleep(3)  # All that was read is sent and durable.
+        failed_count += 1
+        raise UnavailableError("the nodes of the home are away")
+
+    async with (
+        open_in_process_cluster(REGIONS) as cluster,
+        cluster.open_client(HOME) as log,
+        open_home(cluster) as home,
+    ):
+        home.config = BridgeConfig(feed=FeedConfig(buffer=BufferBounds(entries_max=6)))
+        await create(log)
+        await trio.sleep(2)
+        await append(log, *(b"%d" % number for number in range(10)))
+        await trio.sleep(2)
+        monkeypatch.setattr(HomeLog, "next_entries", next_entries_for_a_while)
+        async with open_target(cluster):
+            await trio.sleep(10)
+            [reported] = home.reports.report().streams
+
+    assert (failed_count, left_count) == (1, 0)
+    assert (reported.lag_records, reported.state) == (0, LinkState.LIVE)
 
 
 @pytest.mark.parametrize("off_s", [-3600, 0, 3600])
