@@ -39,6 +39,11 @@ class Pending:
         """Whether the append is answered, or has failed."""
         return self._append.is_done
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether `wait_durable` would not wait."""
+        return self._append.is_durable
+
     def wait(self) -> Receipt:
         """Wait for the answer. Raises the error of an append that was not acknowledged."""
         wait_done(self._inlet, self._append)

@@ -70,6 +70,11 @@ class QueuedAppend(Generic[W]):
         """Whether it is answered or withdrawn, and its waiters are woken."""
         return self.stage is Stage.DONE
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether the record is on disk too, or the append has failed."""
+        return self.is_done and (self.pending is None or self.pending.is_durable)
+
     def receipt_nowait(self) -> Receipt:
         """The answer. trio.WouldBlock if it has not arrived."""
         if self.stage is not Stage.DONE:

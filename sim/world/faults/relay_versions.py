@@ -36,14 +36,11 @@ _NO_HELLO = bytes(64)
 
 @contextmanager
 def other_version(world: World, rng: Random) -> Iterator[str | None]:
-    """Relays of a region, some or all, are started again in another version; they go back.
-
-    Not while others run in another one, which might be the same.
-    """
+    """Relays of a region, some or all, are started again in another version; they go back."""
     region = rng.choice(world.options.shape.regions)
     hosts = [host for host in relays_of(world, region) if host in world.processes]
     if not hosts or any(place.shifted_count for place in world.relays.values()):
-        yield None
+        yield None  # Others in another version might be in the same one.
         return
     struck = sorted(rng.sample(hosts, rng.randint(1, len(hosts))))
     shift = rng.choice((-1, 1))

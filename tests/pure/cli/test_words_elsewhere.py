@@ -23,7 +23,9 @@ def verbs_of(noun: str) -> list[str]:
         ("consume", "read"),
         ("subscribe", "read --follow"),
         ("list", "stream ls"),
-        ("rm", None),
+        ("rm", "stream delete"),
+        ("describe", "stream describe"),
+        ("offset", "cursor"),
         ("frobnicate", None),
     ],
 )

@@ -356,6 +356,7 @@ def test_repeated_appends_of_a_named_writer_get_their_first_positions(
             writer.append_nowait(value, seq=seq) for seq, value in enumerate(numbered(50))
         ]
         durable = [one.wait_durable() for one in pending]
+        assert all(one.is_durable for one in pending)
         writer.post(b"the last")
     with log.open_writer(stream, writer_id="till-7") as writer:
         assert (writer.seq_highest, writer.is_appended(50)) == (50, True)
