@@ -6,13 +6,7 @@ import pytest
 
 from tests.system.demo_process import DemoProcess, running_demo
 
-LONGEST_FIRST = (
-    "test_relay_matrix.py",
-    "test_demo_story.py",
-    "test_drills.py",
-    "test_cli.py",
-    "test_cli_bad_input.py",
-)
+LONGEST_FIRST = ("test_demo_story.py", "test_drills.py", "test_cli.py", "test_cli_bad_input.py")
 """Files that take a minute or more: at the end of a run the others would wait for them."""
 
 

@@ -8,6 +8,7 @@ from sim.processes.drills.relay_faults import RELAY_FAULTS
 from tests.system.demo_process import COMMAND_S_MAX, geolog
 
 
+@pytest.mark.long
 @pytest.mark.timeout(COMMAND_S_MAX)
 def test_every_fault_of_relays_and_links_leaves_all_regions_with_the_same_records() -> None:
     done = geolog("drill", "run", "relay-matrix", "--outage", "1s", "-o", "json")
