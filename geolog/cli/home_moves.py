@@ -6,18 +6,36 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
+import click
 import trio
 
 from geolog.background import all_of
 from geolog.cli.invocation import tell
 from geolog.cli.terminal.progress import Progress
 from geolog.client.log import Log
-from topology.errors import GeologError
+from topology.errors import GeologError, NotFoundError
 
 Report = TypeVar("Report")
 
 _LOOK_S = 5.0
 """How long a command that was ended looks where the homes are that it was about to move."""
+
+
+def check_one_or_all(stream: str | None, home: str | None) -> None:
+    """Refuse a command that names both a stream and a home, or neither. click.UsageError."""
+    if (stream is None) == (home is None):
+        raise click.UsageError("name one stream, or all streams of a region with --home REGION")
+
+
+async def streams_to_move(log: Log, stream: str | None, home: str | None) -> list[str]:
+    """That stream, or all that have their home there. NotFoundError."""
+    if stream is not None:
+        return [stream]
+    assert home is not None, "one of the two is named"
+    names = await log.streams_at_home(home)
+    if not names:
+        raise NotFoundError(f"no regional stream has its home in {home!r}")
+    return names
 
 
 async def move_each(

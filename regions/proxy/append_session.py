@@ -13,8 +13,8 @@ A frame is admitted or refused once it has come, before it is looked at: when th
 client or the proxy has too much unanswered in all its sessions, it is refused, see
 `AppendAdmission`; so it is when too many answers to the client are due. Sessions append their
 admitted frames in turns of about a millisecond. So frames count before their turn comes, and
-none waits unseen. A client that was told when to come back, and sends before that, is read
-slowly until then, a frame a second, unless there is room for it again.
+none waits unseen. Frames that come before their client was told to send again are left unread
+until then, for two seconds at most, unless there is room for them.
 
 An append may have a time limit, which runs from its arrival. It is heeded until the first of
 its records is handed to the writer: before that nothing of it is in the log, later nobody
@@ -329,8 +329,10 @@ class AppendSession:
 
     def _comes_too_soon(self, now_s: float) -> bool:
         """Whether the client was told to wait still, and there is a reason to."""
-        return now_s < self._held_until_s() and not self._host.in_flight.is_calm(
-            self._target.counted_as, self._client
+        return (
+            now_s < self._told_until_s
+            and now_s < self._held_until_s()
+            and not self._host.in_flight.is_calm(self._target.counted_as, self._client)
         )
 
     def _held_until_s(self) -> float:

@@ -10,7 +10,7 @@ import click
 
 from geolog.background import all_of
 from geolog.cli.arguments import confirm
-from geolog.cli.home_moves import move_each
+from geolog.cli.home_moves import check_one_or_all, move_each, streams_to_move
 from geolog.cli.invocation import tell, this_invocation
 from geolog.cli.session import ask, open_log
 from geolog.cli.signals import run_to_a_signal
@@ -42,8 +42,7 @@ def failover(
     parallel: int,
 ) -> None:
     """Make a target the new home of a stream whose home is lost."""
-    if (stream is None) == (home is None):
-        raise click.UsageError("name one stream, or all streams of a region with --home REGION")
+    check_one_or_all(stream, home)
     if past:
         if stream is None:
             raise click.UsageError("--past is for one stream")
@@ -78,13 +77,7 @@ class _Wish:
 
 async def _failover(wish: _Wish) -> None:
     async with open_log(this_invocation()) as log:
-        if wish.stream is not None:
-            names = [wish.stream]
-        else:
-            assert wish.home is not None
-            names = await log.streams_at_home(wish.home)
-            if not names:
-                raise NotFoundError(f"no regional stream has its home in {wish.home!r}")
+        names = await streams_to_move(log, wish.stream, wish.home)
         plans = await _plans(log, names, wish)
         if wish.is_dry:
             output = this_invocation().config.output

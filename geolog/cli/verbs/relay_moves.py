@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from functools import partial
 
 import attrs
-import click
 
 from geolog.background import all_of
 from geolog.cli.arguments import confirm
-from geolog.cli.home_moves import move_each
+from geolog.cli.home_moves import check_one_or_all, move_each, streams_to_move
 from geolog.cli.invocation import tell, this_invocation
 from geolog.cli.session import open_log
 from geolog.cli.signals import run_to_a_signal
@@ -19,7 +18,7 @@ from geolog.client.log import Log
 from geolog.client.relays.switch_plan import SwitchOverPlan
 from geolog.partition.home_switch import SwitchOverReport
 from geolog.settings.quantities import counted
-from topology.errors import GeologError, NotFoundError
+from topology.errors import GeologError
 
 
 def switch_over(
@@ -32,8 +31,7 @@ def switch_over(
     parallel: int,
 ) -> None:
     """Make a target the home of a stream, without losing a record."""
-    if (stream is None) == (home is None):
-        raise click.UsageError("name one stream, or all streams of a region with --home REGION")
+    check_one_or_all(stream, home)
     if home is not None and not dry_run:
         confirm(f"Move the home of all streams in {home} to {to}?")
     wish = _Wish(stream, home, to, is_dry=dry_run, within_s=within_s, parallel=parallel)
@@ -52,13 +50,7 @@ class _Wish:
 
 async def _switch_over(wish: _Wish) -> None:
     async with open_log(this_invocation()) as log:
-        if wish.stream is not None:
-            names = [wish.stream]
-        else:
-            assert wish.home is not None
-            names = await log.streams_at_home(wish.home)
-            if not names:
-                raise NotFoundError(f"no regional stream has its home in {wish.home!r}")
+        names = await streams_to_move(log, wish.stream, wish.home)
         if wish.is_dry:
             await _show_plans(log, names, wish)
             return

@@ -276,7 +276,7 @@ async def _bare_figures(site: Site, load: Load) -> list[Figure]:
             f"{load.name}, bare replicas on {name} p50",
             1e3
             * await measure_bare_append(
-                site.directory, kind, replicas_count=len(site.nodes), duration_s=FLOOR_S
+                site.directory, kind, replicas_count=site.write_quorum, duration_s=FLOOR_S
             ),
             "ms",
         )

@@ -90,9 +90,9 @@ class _Answers:
         self._bytes[replica] += len(received)
 
     def are_enough(self, messages_count: int) -> bool:
-        """Whether all replicas but one have answered so many messages."""
+        """Whether all replicas but one have answered so many messages; the only one has to."""
         wanted = messages_count * len(_ANSWER)
-        return sum(one >= wanted for one in self._bytes) >= len(self._bytes) - 1
+        return sum(one >= wanted for one in self._bytes) >= max(1, len(self._bytes) - 1)
 
 
 def _payload() -> bytes:
